@@ -1,0 +1,1 @@
+"""Exactly-once stream processing over real Apache Kafka."""

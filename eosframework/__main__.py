@@ -1,0 +1,5 @@
+"""`python -m eosframework`."""
+
+from eosframework.cli import main
+
+main()

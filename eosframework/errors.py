@@ -1,0 +1,106 @@
+"""Every error that eosframework raises, named by its consequence.
+
+    EosError
+    ├── UserError                   exit 1: nothing was started; the input or configuration is wrong
+    │   ├── ConfigurationError
+    │   ├── TopologyError
+    │   ├── StartRefused            the cluster's state and the topology do not fit together
+    │   └── ClusterUnreachable
+    ├── RunError                    exit 2: failed while running
+    │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
+    │   ├── RecordTooSlow           a record outlasted the transaction
+    │   ├── PositionLost            the next offset to read is gone from the log
+    │   └── ComponentFailed         an embedded server or a child process ended or did not start
+    ├── InstanceFenced              exit 3: another instance took this one's identity over
+    └── TransactionError            what a transactional call reports to the task that made it
+        ├── Retriable               nothing is decided; make the same call again
+        ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
+        │   └── DataRejected        the same, and the same data will be rejected again
+        ├── TaskFenced              this producer is no longer the owner of its transactional.id
+        ├── OutcomeUnknown          the transaction may or may not be committed
+        └── TransactionFatal        no transaction can succeed here until somebody mends something
+"""
+
+from __future__ import annotations
+
+
+class EosError(Exception):
+    """The root of all errors raised by eosframework."""
+
+    exit_code = 2
+
+
+class UserError(EosError):
+    """The user's input or configuration is wrong; nothing was started."""
+
+    exit_code = 1
+
+
+class ConfigurationError(UserError):
+    """A setting, a flag or a file given by the user cannot be used."""
+
+
+class TopologyError(UserError):
+    """A topology cannot be loaded or does not hold together."""
+
+
+class StartRefused(UserError):
+    """Starting would break the guarantee, so nothing was started."""
+
+
+class ClusterUnreachable(UserError):
+    """No broker of the configured cluster answered within the deadline."""
+
+
+class RunError(EosError):
+    """Something failed while running; what was complete is committed."""
+
+
+class RecordFailed(RunError):
+    """A record could not be processed and its policy is to fail."""
+
+
+class RecordTooSlow(RunError):
+    """A single record was still being processed when its transaction expired."""
+
+
+class PositionLost(RunError):
+    """The next offset to read no longer exists in the log."""
+
+
+class ComponentFailed(RunError):
+    """A server or child process that eosframework started did not start or ended."""
+
+
+class InstanceFenced(EosError):
+    """Another instance with the same identity took over; this one must stop."""
+
+    exit_code = 3
+
+
+class TransactionError(EosError):
+    """A transactional call did not succeed; the subclass says what follows."""
+
+
+class Retriable(TransactionError):
+    """Nothing is decided; the same call may be made again."""
+
+
+class TransactionAborted(TransactionError):
+    """Nothing of the transaction is visible once it is aborted; reprocess its input."""
+
+
+class DataRejected(TransactionAborted):
+    """As TransactionAborted, and the same output would be rejected again."""
+
+
+class TaskFenced(TransactionError):
+    """This producer lost its transactional.id, to a successor or to the transaction timeout."""
+
+
+class OutcomeUnknown(TransactionError):
+    """The commit may have happened; only the stable committed offset can tell."""
+
+
+class TransactionFatal(TransactionError):
+    """No transaction can succeed here until its cause is mended."""

@@ -1,0 +1,51 @@
+"""Named points of the protocol where a test may wait, crash or be told that it got there.
+
+In production every point is a no-op: one look into an empty dictionary.
+Only `eosframework.testing` arms them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Action = Callable[[str], None]
+"""Called with the point's name when the protocol reaches it."""
+
+POINTS = frozenset(
+    {
+        "takeover.before_init",
+        "takeover.after_init",
+        "takeover.after_assign",
+        "transaction.after_begin",
+        "transaction.after_produce",
+        "transaction.after_send_offsets",
+        "transaction.before_commit",
+        "transaction.after_commit",
+        "revoke.before_commit",
+        "revoke.after_commit",
+    }
+)
+
+_armed: dict[str, Action] = {}
+
+
+def hit(point: str) -> None:
+    """Run the action armed at `point`, if any."""
+    if _armed and (action := _armed.get(point)) is not None:
+        action(point)
+
+
+def arm(point: str, action: Action) -> None:
+    """Run `action` whenever `point` is reached, until `disarm`.
+
+    Raises:
+        ValueError: there is no such point.
+    """
+    if point not in POINTS:
+        raise ValueError(f"there is no failpoint {point!r}; there are {', '.join(sorted(POINTS))}")
+    _armed[point] = action
+
+
+def disarm(point: str) -> None:
+    """Make `point` a no-op again."""
+    _armed.pop(point, None)

@@ -1,0 +1,60 @@
+"""The values that flow through a topology: records, positions, and their coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""Record headers in order; a name may occur more than once."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class Record(NamedTuple):
+    """One decoded record with its coordinates in the input.
+
+    A record made by `replace` keeps the coordinates of the input record it descends from.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+    """Event time in milliseconds since the epoch."""
+    headers: Headers = ()
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+
+    def replace(self, **changes: Any) -> Record:
+        """Return a copy with the given fields changed."""
+        return self._replace(**changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next offset to read of a partition, with what was stored beside it.
+
+    Args:
+        offset: next offset to read, or None where nothing was ever committed.
+        metadata: the string committed with the offset.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    metadata: str = ""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition this position is in."""
+        return TopicPartition(self.topic, self.partition)

@@ -1,0 +1,118 @@
+"""A checked topology as the worker runs it: functions resolved, connected parts found.
+
+A topology is first a `spec` (what the user wrote, as data), then a graph (this module).
+Nodes form a DAG: a node that several streams merge into is one object with several parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from eosframework.serdes import Serde
+
+
+class Operator(StrEnum):
+    """What a step does with each record. The comment gives the function's signature."""
+
+    FILTER = "filter"  # value -> bool
+    MAP_VALUES = "map_values"  # value -> value
+    FLAT_MAP_VALUES = "flat_map_values"  # value -> iterable of values
+    PEEK = "peek"  # value -> ignored
+    SELECT_KEY = "select_key"  # Record -> key
+    MAP = "map"  # Record -> Record or (key, value)
+    FLAT_MAP = "flat_map"  # Record -> iterable of Record or (key, value)
+    PROCESS = "process"  # Record -> None or iterable of Record or (key, value)
+
+
+class Policy(StrEnum):
+    """What happens with a record that cannot be processed."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """A policy; `topic` is the dead-letter topic where the policy is `dead_letter`."""
+
+    policy: Policy = Policy.FAIL
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A user's function and the name it goes by in messages (`flights:is_late`)."""
+
+    name: str
+    call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sink:
+    """The end of a stream: a topic, or a function that chooses one for each record."""
+
+    name: str
+    topic: str | Function
+    key: Serde
+    value: Serde
+    on_error: OnError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One operator with what follows it.
+
+    Args:
+        name: where the user wrote it, for messages: `late.filter(is_late)`.
+        stream: the stream it is declared in.
+    """
+
+    name: str
+    stream: str
+    operator: Operator
+    function: Function
+    on_error: OnError
+    children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A topic that is read, and the nodes that take each of its records.
+
+    Args:
+        timestamp: takes the decoded value and returns the event time, as milliseconds since
+            the epoch or a datetime; None: the record's own timestamp.
+        on_error: for records that do not decode.
+    """
+
+    name: str
+    topic: str
+    key: Serde
+    value: Serde
+    timestamp: Function | None
+    on_error: OnError
+    children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """Streams connected without a repartition topic; one task for each of its partitions."""
+
+    name: str
+    sources: tuple[Source, ...]
+    sink_topics: tuple[str, ...]
+    """Topics written that are known by name, sorted, dead-letter topics included."""
+    dynamic_sinks: tuple[str, ...] = ()
+    """Names of sinks that choose their topic for each record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole application."""
+
+    application: str
+    sub_topologies: tuple[SubTopology, ...]
