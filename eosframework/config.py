@@ -208,9 +208,7 @@ class _FileSource(PydanticBaseSettingsSource):
         return self.values
 
 
-def load_settings(
-    file: Path | None = None, assignments: list[str] | None = None
-) -> Settings:
+def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
     """Settings from `--set` assignments, the environment and a YAML file, in this order.
 
     Args:

@@ -1,24 +1,24 @@
 """Every error that eosframework raises, named by its consequence.
 
-    EosError
-    ├── UserError                   exit 1: nothing was started; the input or configuration is wrong
-    │   ├── ConfigurationError
-    │   ├── TopologyError
-    │   ├── StartRefused            the cluster's state and the topology do not fit together
-    │   └── ClusterUnreachable
-    ├── RunError                    exit 2: failed while running
-    │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
-    │   ├── RecordTooSlow           a record outlasted the transaction
-    │   ├── PositionLost            the next offset to read is gone from the log
-    │   └── ComponentFailed         an embedded server or a child process ended or did not start
-    ├── InstanceFenced              exit 3: another instance took this one's identity over
-    └── TransactionError            what a transactional call reports to the task that made it
-        ├── Retriable               nothing is decided; make the same call again
-        ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
-        │   └── DataRejected        the same, and the same data will be rejected again
-        ├── TaskFenced              this producer is no longer the owner of its transactional.id
-        ├── OutcomeUnknown          the transaction may or may not be committed
-        └── TransactionFatal        no transaction can succeed here until somebody mends something
+EosError
+├── UserError                   exit 1: nothing was started; the input or configuration is wrong
+│   ├── ConfigurationError
+│   ├── TopologyError
+│   ├── StartRefused            the cluster's state and the topology do not fit together
+│   └── ClusterUnreachable
+├── RunError                    exit 2: failed while running
+│   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
+│   ├── RecordTooSlow           a record outlasted the transaction
+│   ├── PositionLost            the next offset to read is gone from the log
+│   └── ComponentFailed         an embedded server or a child process ended or did not start
+├── InstanceFenced              exit 3: another instance took this one's identity over
+└── TransactionError            what a transactional call reports to the task that made it
+    ├── Retriable               nothing is decided; make the same call again
+    ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
+    │   └── DataRejected        the same, and the same data will be rejected again
+    ├── TaskFenced              this producer is no longer the owner of its transactional.id
+    ├── OutcomeUnknown          the transaction may or may not be committed
+    └── TransactionFatal        no transaction can succeed here until somebody mends something
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ Results go to stdout, logs and errors to stderr. Exit codes: 0 done or asked to 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import typer
-from click.exceptions import ClickException
 
 from eosframework.errors import EosError
 
@@ -22,14 +22,25 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+COMMANDS = ("version",)
+"""Modules of this package that add a command, in the order of the help page."""
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Typer carries its own click and exports only this subclass of what parsing raises."""
+
+
+@app.callback()
+def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
+    """Exactly-once stream processing over real Apache Kafka."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     _register()
     try:
         code = app(args=arguments, standalone_mode=False)
-    except ClickException as error:
-        error.show()
+    except _UsageError as error:
+        error.show()  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType]
         sys.exit(1)
     except EosError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,7 +51,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _register() -> None:
-    """Attach the commands; imported here so that `errors` and `config` load first."""
-    from eosframework.cli import (  # noqa: F401  (each module registers its command)
-        version,
-    )
+    """Attach the commands: importing a module adds its command to `app`."""
+    for command in COMMANDS:
+        import_module(f"eosframework.cli.{command}")
