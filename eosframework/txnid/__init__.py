@@ -3,3 +3,20 @@
 Pure: nothing here talks to a broker. It refuses names that would make ids ambiguous and
 source topics that cannot share a task.
 """
+
+from eosframework.txnid.assignment import co_partitioned, tasks
+from eosframework.txnid.identity import (
+    TransactionalId,
+    prefix,
+    refuse_bad_name,
+    refuse_reserved_name,
+)
+
+__all__ = [
+    "TransactionalId",
+    "co_partitioned",
+    "prefix",
+    "refuse_bad_name",
+    "refuse_reserved_name",
+    "tasks",
+]

@@ -1,0 +1,141 @@
+"""The identity under which one task writes: `{application}-{sub-topology}-{partition}`.
+
+A name has no `-`, so an id parses back into its three parts in one way only, and the ids of
+an application are exactly those that start with its `prefix`: no second application's ids do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from eosframework.errors import ConfigurationError, TopologyError
+
+NAME_LENGTH = 200
+"""Longest name, in characters: `{application}.registry` has to fit a topic name (249)."""
+
+NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
+
+_NAME = re.compile(r"[a-z0-9_.]+")
+_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]*)")
+
+REGISTRY = "registry"
+"""Sub-topology under which an application writes its registry topic."""
+
+_RESERVED_PREFIXES = {"backfill.": "backfill jobs", "relay.": "outbox relays"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionalId:
+    """Who writes the outputs of one partition, whichever worker runs it.
+
+    Args:
+        application: name of the application.
+        sub_topology: name of the connected part of its topology.
+        partition: the input partition, from 0.
+
+    Raises:
+        TopologyError: a name does not match the grammar, or the partition is negative.
+    """
+
+    application: str
+    sub_topology: str
+    partition: int
+
+    def __post_init__(self) -> None:
+        refuse_bad_name("application", self.application)
+        refuse_bad_name("sub-topology", self.sub_topology)
+        if self.partition < 0:
+            raise TopologyError(
+                f"partition {self.partition} of sub-topology {self.sub_topology!r} is negative; "
+                f"partitions count from 0"
+            )
+
+    @classmethod
+    def make(cls, application: str, sub_topology: str, partition: int) -> Self:
+        """Return the id of one partition of a sub-topology."""
+        return cls(application, sub_topology, partition)
+
+    @classmethod
+    def backfill(cls, application: str, job: str, partition: int) -> Self:
+        """Return the id of one partition of a backfill job."""
+        return cls(application, f"backfill.{job}", partition)
+
+    @classmethod
+    def relay(cls, application: str, name: str, partition: int = 0) -> Self:
+        """Return the id of an outbox relay."""
+        return cls(application, f"relay.{name}", partition)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the id that `text` writes out: `parse(str(id)) == id`.
+
+        Raises:
+            ConfigurationError: the text is not an id of this grammar.
+        """
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise ConfigurationError(
+                f"transactional id {text!r} is not APPLICATION-SUBTOPOLOGY-PARTITION, for "
+                f"example 'flights-late-0': each name of {NAME_CHARACTERS}, then the number of a "
+                f"partition"
+            )
+        application, sub_topology, partition = match.groups()
+        return cls(application, sub_topology, int(partition))
+
+    def __str__(self) -> str:
+        return f"{self.application}-{self.sub_topology}-{self.partition}"
+
+
+def prefix(application: str) -> str:
+    """Return what every transactional id of `application`, and no other's, starts with.
+
+    Raises:
+        TopologyError: the name does not match the grammar.
+    """
+    refuse_bad_name("application", application)
+    return f"{application}-"
+
+
+def refuse_bad_name(what: str, name: str) -> None:
+    """Raise unless `name` can be part of a transactional id.
+
+    Args:
+        what: the kind of thing named, for the message.
+        name: the name.
+
+    Raises:
+        TopologyError: names the characters that do not fit and those that do.
+    """
+    if not name:
+        raise TopologyError(f"{what} name is empty; use {NAME_CHARACTERS}")
+    if len(name) > NAME_LENGTH:
+        raise TopologyError(
+            f"{what} name {name!r} has {len(name)} characters; use at most {NAME_LENGTH}"
+        )
+    if not _NAME.fullmatch(name):
+        wrong = ", ".join(repr(c) for c in dict.fromkeys(name) if not _NAME.fullmatch(c))
+        raise TopologyError(
+            f"{what} name {name!r} contains {wrong}; it becomes part of transactional ids, "
+            f"so use only {NAME_CHARACTERS}"
+        )
+
+
+def refuse_reserved_name(sub_topology: str) -> None:
+    """Raise if the ids of a user's sub-topology of this name would be the framework's own.
+
+    Raises:
+        TopologyError: the name is `registry` or starts with `backfill.` or `relay.`.
+    """
+    if sub_topology == REGISTRY:
+        raise TopologyError(
+            f"sub-topology name {sub_topology!r} is reserved for the application's registry; "
+            f"choose another name"
+        )
+    for reserved, owner in _RESERVED_PREFIXES.items():
+        if sub_topology.startswith(reserved):
+            raise TopologyError(
+                f"sub-topology name {sub_topology!r} starts with {reserved!r}, which is reserved "
+                f"for {owner}; choose another name"
+            )

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.errors import ConfigurationError, TopologyError
+from eosframework.txnid import TransactionalId, prefix, refuse_bad_name, refuse_reserved_name
+
+names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=40)
+partitions = st.integers(min_value=0, max_value=2**31 - 1)
+ids = st.builds(TransactionalId.make, names, names, partitions)
+
+
+@given(ids)
+def test_an_id_parses_back_into_itself(identity: TransactionalId) -> None:
+    assert TransactionalId.parse(str(identity)) == identity
+
+
+@given(ids, ids)
+def test_two_identities_never_share_an_id(one: TransactionalId, other: TransactionalId) -> None:
+    assert (str(one) == str(other)) == (one == other)
+
+
+@given(ids, names)
+def test_a_prefix_selects_the_ids_of_its_own_application_only(
+    identity: TransactionalId, application: str
+) -> None:
+    belongs = identity.application == application
+    assert str(identity).startswith(prefix(application)) == belongs
+
+
+@given(st.text(max_size=30))
+def test_whatever_parses_is_written_the_same_way(text: str) -> None:
+    try:
+        identity = TransactionalId.parse(text)
+    except ConfigurationError:
+        return
+    assert str(identity) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a-b", "a-b-", "a-b-01", "a-b--1", "a-b-c-1", "A-b-1", "a-b-1\n", "a-b-١"]
+)
+def test_a_text_that_is_no_id_is_refused_with_the_form_of_one(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="APPLICATION-SUBTOPOLOGY-PARTITION"):
+        TransactionalId.parse(text)
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("my-app", "'-'"), ("Äpp l", "'Ä', ' '")])
+def test_a_bad_name_is_refused_with_its_characters(name: str, wrong: str) -> None:
+    with pytest.raises(TopologyError, match=f"contains {wrong}; .*a-z, digits, '_' and '.'"):
+        TransactionalId.make(name, "late", 0)
+    with pytest.raises(TopologyError, match=f"sub-topology name '{name}'"):
+        TransactionalId.make("flights", name, 0)
+
+
+def test_an_empty_or_overlong_name_is_refused() -> None:
+    with pytest.raises(TopologyError, match="job name is empty"):
+        refuse_bad_name("job", "")
+    with pytest.raises(TopologyError, match="has 201 characters; use at most 200"):
+        refuse_bad_name("job", "a" * 201)
+
+
+def test_a_negative_partition_is_refused() -> None:
+    with pytest.raises(TopologyError, match="partition -1"):
+        TransactionalId.make("flights", "late", -1)
+
+
+@pytest.mark.parametrize("name", ["registry", "backfill.june", "relay.orders"])
+def test_the_frameworks_own_names_are_refused_to_users(name: str) -> None:
+    with pytest.raises(TopologyError, match="reserved"):
+        refuse_reserved_name(name)
+
+
+@pytest.mark.parametrize("name", ["registry2", "backfill", "relayed", "late"])
+def test_names_that_only_look_alike_are_free(name: str) -> None:
+    refuse_reserved_name(name)
+
+
+def test_backfills_and_relays_have_ids_of_their_own() -> None:
+    assert str(TransactionalId.backfill("flights", "june", 3)) == "flights-backfill.june-3"
+    assert str(TransactionalId.relay("flights", "orders")) == "flights-relay.orders-0"
