@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_origin
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+
+from eosframework import references
+from eosframework.errors import TopologyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +30,148 @@ class Serde:
     name: str
     encode: Callable[[Any], bytes] | None
     decode: Callable[[bytes], Any] | None
+
+
+SerdeLike = str | type | Serde
+"""How a user names a serde: by its name, by a Python type, or as a `Serde` of their own."""
+
+
+def serde_of(wanted: SerdeLike) -> Serde:
+    """Return the serde for a type or a name.
+
+    Args:
+        wanted: `bytes`, `str`, `int`, `float`, `dict`, `list` or a pydantic model; one of the
+            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; or a Serde.
+
+    Raises:
+        TopologyError: there is no serde for it; names those there are.
+    """
+    if isinstance(wanted, Serde):
+        return wanted
+    if isinstance(wanted, str):
+        return _named(wanted)
+    if _is_model(wanted):
+        return model_serde(cast(type[BaseModel], wanted))
+    name = _NAMES.get(get_origin(wanted) or wanted)
+    if name is None:
+        raise TopologyError(
+            f"there is no serde for {getattr(wanted, '__name__', wanted)!r}; use bytes, str, "
+            f"int, float, dict, list, a pydantic model or a Serde"
+        )
+    return SERDES[name]
+
+
+@functools.cache
+def model_serde(model: type[BaseModel]) -> Serde:
+    """Return the serde that validates JSON into `model` and writes its JSON by alias."""
+    adapter = TypeAdapter(model)
+    to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, model):
+            raise _wrong_type(model.__name__, value)
+        return to_json(value)
+
+    name = references.name_of(model) or model.__qualname__
+    return Serde(name, encode, adapter.validator.validate_json)
+
+
+def _named(name: str) -> Serde:
+    if name in SERDES:
+        return SERDES[name]
+    if ":" not in name:
+        raise TopologyError(
+            f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:MODEL for a pydantic "
+            f"model{references.closest(name, SERDES)}"
+        )
+    found = references.find(name)
+    if isinstance(found, Serde):
+        return found
+    if not _is_model(found):
+        raise TopologyError(
+            f"{name!r} cannot be a serde: it is a {type(found).__name__}; expected a pydantic "
+            f"model or a Serde"
+        )
+    return model_serde(found)
+
+
+def _is_model(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, BaseModel)
+
+
+def _encode_bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    raise _wrong_type("bytes", value)
+
+
+def _encode_string(value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode()
+    if isinstance(value, str):
+        return str.encode(value)
+    raise _wrong_type("str", value)
+
+
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+
+
+def _encode_integer(value: Any) -> bytes:
+    if type(value) is not int:
+        raise _wrong_type("int", value)
+    try:
+        return _LONG.pack(value)
+    except struct.error:
+        raise OverflowError(
+            f"{value} does not fit the 8 bytes of an integer; expected -2**63 to 2**63 - 1"
+        ) from None
+
+
+def _decode_integer(data: bytes) -> int:
+    return _LONG.unpack(data)[0]
+
+
+def _encode_float(value: Any) -> bytes:
+    if type(value) is not float and type(value) is not int:
+        raise _wrong_type("float", value)
+    return _DOUBLE.pack(value)
+
+
+def _decode_float(data: bytes) -> float:
+    return _DOUBLE.unpack(data)[0]
+
+
+def _wrong_type(expected: str, value: Any) -> TypeError:
+    return TypeError(f"expected {expected}, got {type(value).__name__}: {value!r:.80}")
+
+
+BYTES = Serde("bytes", None, None)
+"""The bytes themselves. Its encoder is the identity and checks nothing."""
+
+CHECKED_BYTES = Serde("bytes", _encode_bytes, None)
+"""As BYTES, for values that a function made: anything but bytes is refused."""
+
+STRING = Serde("string", _encode_string, bytes.decode)
+"""UTF-8, as Kafka's StringSerializer."""
+
+INTEGER = Serde("integer", _encode_integer, _decode_integer)
+"""8 bytes, big-endian, signed, as Kafka's LongSerializer."""
+
+FLOAT = Serde("float", _encode_float, _decode_float)
+"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer."""
+
+JSON = Serde("json", orjson.dumps, orjson.loads)
+"""JSON in UTF-8. A float that is NaN or infinite is written as null."""
+
+SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON)}
+"""The serdes that a topology can name without a module."""
+
+_NAMES: dict[Any, str] = {
+    bytes: "bytes",
+    str: "string",
+    int: "integer",
+    float: "float",
+    dict: "json",
+    list: "json",
+}

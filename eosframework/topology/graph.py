@@ -25,6 +25,7 @@ class Operator(StrEnum):
     MAP = "map"  # Record -> Record or (key, value)
     FLAT_MAP = "flat_map"  # Record -> iterable of Record or (key, value)
     PROCESS = "process"  # Record -> None or iterable of Record or (key, value)
+    BRANCH = "branch"  # value -> index into Step.branches, or None: the record goes nowhere
 
 
 class Policy(StrEnum):
@@ -69,6 +70,9 @@ class Step:
     Args:
         name: where the user wrote it, for messages: `late.filter(is_late)`.
         stream: the stream it is declared in.
+        children: nodes that take what the step gives; a branch has none here.
+        branches: of a branch only: in order, a predicate on the value (None: whatever is left)
+            and the nodes that take the records for which it is the first to hold.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Step:
     function: Function
     on_error: OnError
     children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
+    branches: tuple[tuple[Function | None, list[Step | Sink]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
