@@ -1,0 +1,174 @@
+"""`eosframework errors`: the failure taxonomy, for people, programs and the documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import app
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from eosframework.kafka.taxonomy import Failure, Table
+
+_HEAD = """\
+# Errors of the transactional calls
+
+Generated from `eosframework/kafka/failures.yaml` by `eosframework errors --markdown`.
+Look a code up by librdkafka's name or by the one that Java or older documents use.
+
+"""
+
+_NOTES = """
+## How an error is classified
+
+The code's row decides, not librdkafka's flags: `_FENCED` is flagged fatal, `_FATAL` is not, and a
+commit that timed out is flagged retriable although it may have been done. Flags decide only for a
+code without a row, and they overrule `retriable` where librdkafka has given up (requires_abort,
+fatal). At `commit` nothing is merely retriable: the broker may have done it.
+
+*Raised* marks the calls out of which a test makes a real broker raise the error. The others follow
+from the sources named.
+"""
+
+
+@app.command()
+def errors(
+    code: Annotated[
+        str | None,
+        typer.Argument(help="Only this one: a name (_FENCED, InvalidPidMapping) or a number."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = False,
+) -> None:
+    """Print what each error of each transactional call means and what the worker does."""
+    from eosframework.kafka.taxonomy import table
+
+    content = table()
+    chosen = _find(content, code) if code else list(content.failures.values())
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(as_data(content, chosen), option=orjson.OPT_INDENT_2).decode())
+    elif as_markdown:
+        typer.echo(markdown(content), nl=False)
+    else:
+        typer.echo("\n\n".join(_text(failure) for failure in chosen))
+
+
+def _find(content: Table, code: str) -> list[Failure]:
+    """Return what goes by this name or number, old names included."""
+    wanted = code.casefold().lstrip("_")
+    found = [
+        failure
+        for number, failure in content.failures.items()
+        if code == str(number)
+        or wanted in {name.casefold().lstrip("_") for name in (failure.name, *failure.aliases)}
+    ]
+    if found:
+        return found
+    from difflib import get_close_matches
+
+    names = [name for row in content.failures.values() for name in (row.name, *row.aliases)]
+    close = get_close_matches(code, names, n=3, cutoff=0.5)
+    raise ConfigurationError(
+        f"there is no error {code!r} in the table; "
+        + (f"did you mean {', '.join(close)}?" if close else "see `eosframework errors`")
+    )
+
+
+def as_data(content: Table, chosen: list[Failure]) -> dict[str, Any]:
+    """Return the chosen rows, one for each call, with what the actions mean."""
+    return {
+        "actions": {
+            action.name: {
+                "category": action.category,
+                "data": action.data,
+                "raises": action.raises,
+                "worker": action.worker,
+            }
+            for action in content.actions.values()
+        },
+        "errors": [
+            {
+                "name": failure.name,
+                "code": failure.number,
+                "aliases": list(failure.aliases),
+                "meaning": failure.meaning,
+                "mend": failure.mend,
+                "source": failure.source,
+                "calls": {
+                    str(call): {
+                        "category": action.category,
+                        "action": action.name,
+                        "data": action.data,
+                        "raised_in_test": call in failure.raised,
+                    }
+                    for call, action in failure.actions.items()
+                },
+            }
+            for failure in chosen
+        ],
+        "others": {
+            flag: {str(call): action.name for call, action in by_call.items()}
+            for flag, by_call in content.others.items()
+        },
+    }
+
+
+def _grouped(failure: Failure) -> list[tuple[str, str]]:
+    """Return (calls, action) pairs, the action of most calls last, as `other calls`."""
+    calls_of: dict[str, list[str]] = {}
+    for call, action in failure.actions.items():
+        calls_of.setdefault(action.name, []).append(str(call))
+    ordered = sorted(calls_of.items(), key=lambda item: len(item[1]))
+    if len(ordered) == 1:
+        return [("every call", ordered[0][0])]
+    rows = [(", ".join(calls), action) for action, calls in ordered[:-1]]
+    return [*rows, ("other calls", ordered[-1][0])]
+
+
+def _text(failure: Failure) -> str:
+    names = f" ({', '.join(failure.aliases)})" if failure.aliases else ""
+    lines = [f"{failure.name} {failure.number}{names}", f"  {failure.meaning}"]
+    actions = {action.name: action for action in failure.actions.values()}
+    for calls, name in _grouped(failure):
+        lines.append(f"  {calls}: {actions[name].category}: the worker {actions[name].worker}")
+    if failure.mend:
+        lines.append(f"  to mend it: {failure.mend}")
+    lines.append(f"  source: {failure.source}")
+    return "\n".join(lines)
+
+
+def markdown(content: Table) -> str:
+    """Return docs/errors.md."""
+    lines = ["| code | also known as | call: action | raised | meaning | source |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for failure in content.failures.values():
+        calls = "<br>".join(f"{calls}: **{action}**" for calls, action in _grouped(failure))
+        raised = ", ".join(str(call) for call in failure.actions if call in failure.raised)
+        meaning = failure.meaning + (f". To mend it: {failure.mend}" if failure.mend else "")
+        lines.append(
+            f"| `{failure.name}` {failure.number} | {', '.join(failure.aliases)} | {calls} "
+            f"| {raised or 'no'} | {_escaped(meaning)} | {_escaped(failure.source)} |"
+        )
+    for flag, by_call in content.others.items():
+        calls = ", ".join(f"{call}: **{action.name}**" for call, action in by_call.items())
+        lines.append(f"| any other, flagged {flag} | | {calls} | no | | |")
+    return _HEAD + _actions_table(content) + "\n## Errors\n\n" + "\n".join(lines) + "\n" + _NOTES
+
+
+def _actions_table(content: Table) -> str:
+    lines = ["## Actions", "", "| action | category | raised as | the worker |"]
+    lines.append("| --- | --- | --- | --- |")
+    for action in content.actions.values():
+        category = f"{action.category} (data)" if action.data else str(action.category)
+        lines.append(
+            f"| **{action.name}** | {category} | {action.raises or 'nothing'} | {action.worker} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("{transactional_id}", "*id*")

@@ -1,0 +1,346 @@
+"""What every error of every call means, and what follows: the one classifier.
+
+The table is data (`failures.yaml`); `eosframework errors` and docs/errors.md print it.
+librdkafka's flags alone do not decide: `_FENCED` is reported as fatal, `_FATAL` as not fatal,
+and a commit that timed out as retriable although it may have been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, NoReturn
+
+import yaml
+from confluent_kafka import KafkaError, KafkaException
+
+from eosframework import errors
+
+
+class Category(StrEnum):
+    """KIP-1050's categories and two of our own."""
+
+    RETRIABLE = "retriable"
+    ABORTABLE = "abortable"
+    APPLICATION_RECOVERABLE = "application_recoverable"
+    INVALID_CONFIGURATION = "invalid_configuration"
+    FATAL = "fatal"
+    COMMIT_OUTCOME_UNKNOWN = "commit_outcome_unknown"
+    SUSPECT_PRODUCER = "suspect_producer"
+
+
+class Call(StrEnum):
+    """The calls an error can come out of. `produce` includes delivery reports and flush."""
+
+    INIT = "init"
+    BEGIN = "begin"
+    PRODUCE = "produce"
+    SEND_OFFSETS = "send_offsets"
+    COMMIT = "commit"
+    ABORT = "abort"
+    CONSUME = "consume"
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the worker does, in words, and what that makes of an error.
+
+    Args:
+        data: the same output would be rejected again.
+        raises: name of the class in `eosframework.errors`; None: the call succeeded.
+    """
+
+    name: str
+    category: Category
+    worker: str
+    raises: str | None
+    data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One code of the table: its meaning, and the action for each call."""
+
+    name: str
+    meaning: str
+    source: str
+    actions: Mapping[Call, Action]
+    aliases: tuple[str, ...] = ()
+    mend: str | None = None
+    raised: frozenset[Call] = frozenset()
+    """Calls out of which a test made a real broker raise it."""
+
+    @property
+    def number(self) -> int:
+        """The code's number in librdkafka."""
+        return int(getattr(KafkaError, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All failures, and what holds for a code that is not among them."""
+
+    actions: Mapping[str, Action]
+    failures: Mapping[int, Failure]
+    others: Mapping[str, Mapping[Call, Action]]
+    """By the flag librdkafka set: fatal, requires_abort, retriable, none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one error of one call means for the task.
+
+    Args:
+        action: what the worker does next, in words.
+        raises: name of the class in `eosframework.errors`; None: the call succeeded.
+    """
+
+    category: Category
+    code: int
+    name: str
+    data: bool
+    action: str
+    meaning: str
+    raises: str | None
+    mend: str | None = None
+
+
+@cache
+def table() -> Table:
+    """Return the table as it is shipped."""
+    text = files("eosframework.kafka").joinpath("failures.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content: dict[str, Any] = yaml.load(text, Loader=loader)
+    actions = {
+        name: Action(
+            name=name,
+            category=Category(row["category"]),
+            worker=row["worker"],
+            raises=row["raises"],
+            data=row.get("data", False),
+        )
+        for name, row in content["actions"].items()
+    }
+    failures = [_failure(name, row, actions) for name, row in content["codes"].items()]
+    others = {flag: _by_call(calls, actions) for flag, calls in content["others"].items()}
+    return Table(actions, {failure.number: failure for failure in failures}, others)
+
+
+def _failure(name: str, row: dict[str, Any], actions: Mapping[str, Action]) -> Failure:
+    return Failure(
+        name=name,
+        meaning=row["meaning"],
+        source=row["source"],
+        actions=_by_call(row["calls"], actions),
+        aliases=tuple(row.get("aliases", ())),
+        mend=row.get("mend"),
+        raised=frozenset(Call(call) for call in row.get("raised", ())),
+    )
+
+
+def _by_call(calls: Mapping[str, str], actions: Mapping[str, Action]) -> dict[Call, Action]:
+    """Exactly one action for each call: its own, or that of `*`."""
+    if unknown := set(calls) - set(Call) - {"*"}:
+        raise ValueError(f"failures.yaml names calls that do not exist: {sorted(unknown)}")
+    return {call: actions[calls[call] if call in calls else calls["*"]] for call in Call}
+
+
+_LOCAL_EXCEPTIONS: tuple[tuple[type[BaseException], int], ...] = (
+    (BufferError, KafkaError._QUEUE_FULL),  # noqa: SLF001
+    (SystemError, KafkaError._FATAL),  # noqa: SLF001
+    (RuntimeError, KafkaError._STATE),  # noqa: SLF001
+)
+"""What confluent_kafka raises in place of a KafkaError, as the code it stands for."""
+
+
+def kafka_error(error: BaseException | KafkaError) -> KafkaError:
+    """Return the KafkaError inside an exception, or the one that a local exception stands for."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    for kind, code in _LOCAL_EXCEPTIONS:
+        if isinstance(error, kind):
+            return KafkaError(code, f"{type(error).__name__}: {error}")
+    application = KafkaError._APPLICATION  # noqa: SLF001
+    return KafkaError(application, f"{type(error).__name__}: {error}")
+
+
+def classify(error: BaseException | KafkaError, call: Call) -> Verdict:
+    """Decide what `error` out of `call` means, by its code, and by its flags where that is open.
+
+    A code's row decides. Two flags correct a row that says `retriable`, because librdkafka
+    itself has given up then: requires_abort and fatal. A row that says the commit's outcome is
+    unknown stands against every flag: librdkafka returns an abortable and a fatal error also
+    where the broker has done the commit (txnmgr.c, handle_EndTxn).
+    """
+    kafka = kafka_error(error)
+    failure = table().failures.get(kafka.code())
+    if failure is None:
+        action = table().others[_flag(kafka)][call]
+        return _verdict(kafka, action, kafka.str() or "unknown error", None)
+    action = failure.actions[call]
+    if action.category is Category.RETRIABLE and _flag(kafka) in ("requires_abort", "fatal"):
+        action = table().others[_flag(kafka)][call]
+    return _verdict(kafka, action, failure.meaning, failure.mend)
+
+
+def suspicion() -> Verdict:
+    """Return the verdict on a call that succeeded while a connection broke."""
+    failure = table().failures[KafkaError.NO_ERROR]
+    action = failure.actions[Call.COMMIT]
+    return _verdict(KafkaError(KafkaError.NO_ERROR), action, failure.meaning, None)
+
+
+def _flag(error: KafkaError) -> str:
+    if error.fatal():
+        return "fatal"
+    if error.txn_requires_abort():
+        return "requires_abort"
+    return "retriable" if error.retriable() else "none"
+
+
+def _verdict(error: KafkaError, action: Action, meaning: str, mend: str | None) -> Verdict:
+    return Verdict(
+        category=action.category,
+        code=error.code(),
+        name=error.name(),
+        data=action.data,
+        action=action.worker,
+        meaning=meaning,
+        raises=action.raises,
+        mend=mend,
+    )
+
+
+class CallFailed(KafkaException):
+    """What every exception of `raise_for` is: `args[0]` is the KafkaError, as from librdkafka.
+
+    Args:
+        error: librdkafka's error, with its flags.
+        verdict: what it means.
+        message: the one message for people.
+    """
+
+    def __init__(self, error: KafkaError, verdict: Verdict, message: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.verdict = verdict
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class CallRetriable(CallFailed, errors.Retriable):
+    """Nothing is decided; the same call may be made again."""
+
+
+class QueueFull(CallRetriable, BufferError):
+    """The producer's queue is full; poll, then produce again."""
+
+
+class CallAborted(CallFailed, errors.TransactionAborted):
+    """Nothing of the transaction is visible once it is aborted."""
+
+
+class OutputRejected(CallFailed, errors.DataRejected):
+    """As CallAborted, and the same output would be rejected again."""
+
+
+class ProducerFenced(CallFailed, errors.TaskFenced):
+    """This producer, or the membership its batch was polled under, is no longer current."""
+
+
+class CommitUnknown(CallFailed, errors.OutcomeUnknown):
+    """The commit may have happened."""
+
+
+class CallFatal(CallFailed, errors.TransactionFatal):
+    """No transaction can succeed here until its cause is mended."""
+
+
+class InstanceReplaced(CallFailed, errors.InstanceFenced):
+    """Another member goes by this instance's name."""
+
+
+class PositionGone(CallFailed, errors.PositionLost):
+    """The next offset to read is no longer in the log."""
+
+
+_EXCEPTIONS: dict[str, type[CallFailed]] = {
+    "Retriable": CallRetriable,
+    "TransactionAborted": CallAborted,
+    "DataRejected": OutputRejected,
+    "TaskFenced": ProducerFenced,
+    "OutcomeUnknown": CommitUnknown,
+    "TransactionFatal": CallFatal,
+    "InstanceFenced": InstanceReplaced,
+    "PositionLost": PositionGone,
+}
+
+
+def raise_for(
+    error: BaseException | KafkaError,
+    call: Call,
+    *,
+    transactional_id: str | None,
+    detail: str = "",
+) -> NoReturn:
+    """Raise `error` as what it means: a KafkaException and a class of `eosframework.errors`.
+
+    Args:
+        error: what confluent_kafka raised or reported.
+        call: the call it came out of.
+        transactional_id: of the producer; None for a consumer.
+        detail: what else the caller knows, for the message: a topic, figures.
+
+    Raises:
+        TransactionError: the subclass says what follows.
+        InstanceFenced: another worker has this instance's name.
+        PositionLost: the next offset to read is gone.
+    """
+    raised = exception_for(error, call, transactional_id=transactional_id, detail=detail)
+    raise raised from (error if isinstance(error, BaseException) else None)
+
+
+def exception_for(
+    error: BaseException | KafkaError,
+    call: Call,
+    *,
+    transactional_id: str | None,
+    detail: str = "",
+) -> CallFailed:
+    """Return what `raise_for` raises, for a caller that hands it on instead."""
+    kafka = kafka_error(error)
+    verdict = classify(kafka, call)
+    if verdict.raises is None:
+        raise ValueError(f"{verdict.name} out of {call} is no failure, so nothing can be raised")
+    kind = _EXCEPTIONS[verdict.raises]
+    verdict = replace(
+        verdict,
+        meaning=verdict.meaning.replace("{transactional_id}", transactional_id or ""),
+        mend=verdict.mend and verdict.mend.replace("{transactional_id}", transactional_id or ""),
+    )
+    if kafka.code() == KafkaError._QUEUE_FULL and kind is CallRetriable:  # noqa: SLF001
+        kind = QueueFull
+    return kind(kafka, verdict, _message(kafka, verdict, call, transactional_id, detail))
+
+
+def _message(
+    error: KafkaError, verdict: Verdict, call: Call, transactional_id: str | None, detail: str
+) -> str:
+    who = f"transactional.id {transactional_id}" if transactional_id else "consumer"
+    parts = [f"{who}: {call} failed with {verdict.name}: {verdict.meaning}"]
+    if detail:
+        parts.append(f" ({detail})")
+    if (reason := error.str()) and reason != verdict.meaning:
+        parts.append(f" [{reason}]")
+    if verdict.mend:
+        parts.append(f". To mend it: {verdict.mend}")
+    parts.append(f". The worker {verdict.action}")
+    return "".join(parts)
