@@ -57,7 +57,15 @@ class RunError(EosError):
 
 
 class RecordFailed(RunError):
-    """A record could not be processed and its policy is to fail."""
+    """A record could not be processed and its policy is to fail.
+
+    Args:
+        offset: the record's offset; everything before it is complete.
+    """
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class RecordTooSlow(RunError):

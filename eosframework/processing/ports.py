@@ -95,10 +95,12 @@ class InputLog(Protocol):
         """
         ...
 
-    def committed(
-        self, partitions: Sequence[TopicPartition], timeout_seconds: float
-    ) -> list[Position]:
-        """Return the stable committed positions (waits for a transaction in doubt)."""
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the stable committed positions (waits for a transaction in doubt).
+
+        Raises:
+            Retriable: they could not be read within the request timeout.
+        """
         ...
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:

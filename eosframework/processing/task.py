@@ -1,0 +1,321 @@
+"""One task: a sub-topology's work on one partition number of its source topics.
+
+    ASSIGNED ──resumed──▶ RUNNING ──▶ RECOVERING ──▶ RUNNING
+        │                   │  ▲          ▲  │
+        │                   ▼  └──────────│──┘
+        │                 FENCED ─────────┘
+        └──────────────▶ CLOSED ◀── from every state
+
+The steps of a transaction, as the docstrings and the tests number them:
+
+    1. begin lazily, with the first record
+    2. run each record; its outputs take effect together or not at all
+    3. produce
+    4. send offsets, also when there was no output, with transaction number and stream time
+    5. commit
+    6. apply what the transaction changed locally
+    7. decide what the outcome was
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eosframework import failpoints
+from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
+from eosframework.processing.compile import CompiledSource, Site
+from eosframework.processing.failures import FailureHandler, describe
+from eosframework.processing.narrowing import Narrowing
+from eosframework.processing.overtime import Overtime, RecordTimer
+from eosframework.processing.ports import (
+    Commit,
+    Message,
+    Output,
+    TransactionalOutput,
+)
+from eosframework.processing.progress import Progress, latest
+from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
+
+SLICE_SECONDS = 0.02
+"""How long a slice of a batch should take: after each the clock is looked at."""
+
+TIMEOUT_SHARE = 0.9
+"""Share of the transaction timeout after which a record counts as too slow: the commit itself
+needs the rest."""
+
+
+class TaskState(StrEnum):
+    """Where a task is in its life."""
+
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.ASSIGNED: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
+    TaskState.RUNNING: frozenset({TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}),
+    TaskState.RECOVERING: frozenset({TaskState.RUNNING, TaskState.FENCED, TaskState.CLOSED}),
+    TaskState.FENCED: frozenset({TaskState.RECOVERING, TaskState.CLOSED}),
+    TaskState.CLOSED: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Messages of one partition that wait to be run, and the membership they came under."""
+
+    partition: TopicPartition
+    messages: Sequence[Message]
+    membership: object
+
+
+class Task:
+    """Runs records of its partitions and keeps what the next commit must say.
+
+    It decides nothing about brokers: the worker commits it, recovers it and closes it.
+    """
+
+    def __init__(
+        self,
+        identity: TransactionalId,
+        sources: dict[str, CompiledSource],
+        output: TransactionalOutput,
+        *,
+        markers: Mapping[TopicPartition, Output],
+        transaction_timeout_seconds: float,
+        timer: RecordTimer,
+        clock: Callable[[], float],
+    ) -> None:
+        self.identity = identity
+        self.output = output
+        self.failures = FailureHandler()
+        self.state = TaskState.ASSIGNED
+        self.positions: dict[TopicPartition, int] = {}
+        self.ends_reached: dict[TopicPartition, int] = {}
+        self.fences_in_a_row = 0
+        self.aborts_in_a_row = 0
+        self.processed = 0
+        self.failure: EosError | None = None
+        self._sources = sources
+        self._markers = dict(markers)
+        self._timeout_seconds = transaction_timeout_seconds
+        self._timer = timer
+        self._clock = clock
+        self._committed: dict[TopicPartition, int] = {}
+        self._progress = Progress()
+        self._stream_time = 0
+        self._pending: deque[_Pending] = deque()
+        self._membership: object = None
+        self._began_at: float | None = None
+        self._records_in_transaction = 0
+        self._out: list[Output] = []
+        self._narrowing: Narrowing | None = None
+        self._seconds_per_record = 0.0
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The source partitions that this task reads."""
+        return list(self.positions)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._began_at is not None
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether a commit would move any position."""
+        return self.positions != self._committed
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether fetched messages wait to be run."""
+        return bool(self._pending)
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether the transaction must be committed before more records go into it."""
+        return self.failure is not None or (
+            self._narrowing is not None and self._narrowing.is_full(self._records_in_transaction)
+        )
+
+    def enter(self, state: TaskState) -> None:
+        """Change the state; a transition that the table does not have is a program error."""
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"{self.identity}: {self.state} cannot become {state}")
+        self.state = state
+
+    def start_at(self, positions: Sequence[Position]) -> None:
+        """Take committed positions as the truth; what was run since then is forgotten."""
+        self._progress = latest(positions)
+        self._stream_time = self._progress.stream_time
+        for position in positions:
+            assert position.offset is not None, "a start position is an offset"
+            self.positions[position.topic_partition] = position.offset
+            self._committed[position.topic_partition] = position.offset
+        self.drop()
+
+    def add(
+        self, partition: TopicPartition, messages: Sequence[Message], membership: object
+    ) -> None:
+        """Queue messages, in offset order, with the membership they were fetched under."""
+        self._pending.append(_Pending(partition, messages, membership))
+
+    def run(self, until: float) -> None:
+        """Run what is pending, slice by slice, until the clock passes `until` (steps 1 to 3).
+
+        Raises:
+            TransactionError: a producer call failed; nothing of this transaction may be kept.
+            RecordTooSlow: a record outlasted its transaction.
+        """
+        while self._pending and not self.wants_commit:
+            pending = self._pending[0]
+            count = self._slice_size(len(pending.messages))
+            if count == len(pending.messages):
+                self._pending.popleft()
+                slice_ = pending.messages
+            else:
+                slice_, pending.messages = pending.messages[:count], pending.messages[count:]
+            self._membership = pending.membership
+            self._run_slice(pending.partition, slice_)
+            if self._clock() >= until:
+                return
+
+    def commit(self) -> Commit:
+        """Return this task's part in the next round of commits (step 4).
+
+        The first transaction of a partition also writes its marker into the registry.
+        """
+        progress = Progress(self._progress.transaction + 1, self._stream_time)
+        positions: list[Position] = []
+        for partition, offset in self.positions.items():
+            if offset != self._committed[partition]:
+                positions.append(Position(*partition, offset, str(progress)))
+                if partition in self._markers:
+                    self._produce([self._markers[partition]])
+        return Commit(self.output, positions, self._membership)
+
+    def committed(self) -> None:
+        """Take the open transaction as committed (step 6)."""
+        self._progress = Progress(self._progress.transaction + 1, self._stream_time)
+        for partition, offset in self.positions.items():
+            if offset != self._committed[partition]:
+                self._committed[partition] = offset
+                self._markers.pop(partition, None)
+        self._began_at = None
+        self._records_in_transaction = 0
+        self.fences_in_a_row = self.aborts_in_a_row = 0
+        if self._narrowing is not None:
+            self._narrowing = self._narrowing.widened(self.positions)
+
+    def reject(self, error: DataRejected) -> None:
+        """The broker refuses something of this transaction: replay it in halves.
+
+        Raises:
+            RecordFailed: the record is known, and its dead letter was refused as well.
+        """
+        self._narrowing = Narrowing.after(
+            self._narrowing, self._records_in_transaction, self.positions, self._committed, error
+        )
+
+    def age_seconds(self) -> float:
+        """Return for how long the open transaction has been open; 0 if there is none."""
+        return 0.0 if self._began_at is None else self._clock() - self._began_at
+
+    def committed_offset(self, partition: TopicPartition) -> int:
+        """Return the offset last known to be committed, or where the task started."""
+        return self._committed[partition]
+
+    def drop(self) -> None:
+        """Forget what the open transaction did and what waits to be run."""
+        self.positions.update(self._committed)
+        self._pending.clear()
+        self._out.clear()
+        self._began_at = None
+        self._records_in_transaction = 0
+        self.failure = None
+
+    def _slice_size(self, available: int) -> int:
+        limit = available
+        if self._seconds_per_record > 0:
+            limit = min(limit, max(1, int(SLICE_SECONDS / self._seconds_per_record)))
+        elif self._records_in_transaction == 0:
+            limit = min(limit, 100)
+        if self._narrowing is not None:
+            limit = min(limit, self._narrowing.room(self._records_in_transaction))
+        return limit
+
+    def _run_slice(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+        if self._began_at is None:
+            self.output.begin()
+            self._began_at = self._clock()
+            failpoints.hit("transaction.after_begin")
+        started = self._clock()
+        self.positions[partition] = messages[-1].offset() + 1
+        self._records_in_transaction += len(messages)
+        self.processed += len(messages)
+        try:
+            self._run_records(partition, messages)
+        except RecordFailed as error:
+            self.failure, self.positions[partition] = error, error.offset
+        self._produce(self._out)
+        self._out.clear()
+        self.output.poll()
+        failpoints.hit("transaction.after_produce")
+        cost = (self._clock() - started) / len(messages)
+        self._seconds_per_record = max(cost, (self._seconds_per_record * 3 + cost) / 4, 1e-7)
+
+    def _run_records(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+        compiled = self._sources[partition.topic]
+        refused = self._narrowing.culprit(partition) if self._narrowing else None
+        if refused is not None and messages[0].offset() == refused.offset:
+            site = Site("output", compiled.source.on_error)
+            self.failures(site, messages[0], refused.error, self._out)
+            messages = messages[1:]
+        self._timer.start(self._timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
+        try:
+            self._stream_time = compiled.run(messages, self._out, self._stream_time, self.failures)
+        except Overtime as overtime:
+            raise self._too_slow(compiled, messages, overtime) from None
+        finally:
+            self._timer.stop()
+
+    def _too_slow(
+        self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime
+    ) -> RecordTooSlow:
+        message = messages[0]
+        trace = overtime.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code is compiled.code:
+                message = trace.tb_frame.f_locals.get("m", message)
+            trace = trace.tb_next
+        return RecordTooSlow(
+            f"{describe(message)} was still being processed after {self.age_seconds():.1f} s, "
+            f"but a transaction of {self.identity} may take {self._timeout_seconds:g} s. Nothing of it "
+            f"was committed. Make the function faster, or raise "
+            f"worker.transaction_timeout_seconds (at most the brokers' transaction.max.timeout.ms)"
+        )
+
+    def _produce(self, outputs: Sequence[Output]) -> None:
+        """Hand the outputs to the producer; a full queue is waited for (step 3)."""
+        produce = self.output.produce
+        remaining = iter(outputs)
+        output: Output | None = None
+        while True:
+            try:
+                if output is not None:
+                    produce(*output)
+                for output in remaining:
+                    produce(*output)
+                return
+            except BufferError:
+                self.output.poll(0.01)
+            except Exception as error:
+                raise self.output.explain(error) from error

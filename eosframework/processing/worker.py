@@ -1,0 +1,398 @@
+"""The worker: one consumer, one main thread, a task for each partition number it was given.
+
+Taking over a partition (§ numbers are the protocol's, the tests cite them):
+
+    inside the assignment callback
+    T1. init the transactional.id of every task, in parallel: fences the last owner and ends
+        what it left open; ids that an earlier topology used for the partition are inited too
+    T2. read the committed offsets, stable ones, with their metadata
+    T3. assign at these offsets, paused
+    outside the callback
+    T4. bring state up to date
+    T5. resume and consume read_committed
+
+T1 comes before T2 because an offset that a zombie has pending can still change until its
+transaction is ended; after init it is decided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.errors import EosError, TransactionError, TransactionFatal
+from eosframework.processing.compile import CompiledSource
+from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.pacing import CommitPace
+from eosframework.processing.ports import (
+    Commit,
+    Fetched,
+    InputLog,
+    ProgressLedger,
+    TransactionalOutputs,
+)
+from eosframework.processing.recovery import Recovery
+from eosframework.processing.task import Task, TaskState
+from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
+
+IDLE_SECONDS = 0.1
+"""How long a look at the consumer waits when no transaction is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker runs; see `config.WorkerSettings` for the meaning."""
+
+    commit_interval_seconds: float
+    transaction_timeout_seconds: float
+    heartbeat_interval_seconds: float
+    takeover_deadline_seconds: float
+    batch_records: int
+    leave_on_stop: bool
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What a worker has done since it started."""
+
+    records: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    lag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker runs.
+
+    Args:
+        sub_topologies: the name of the sub-topology that reads each source topic.
+        sources: each source topic compiled.
+    """
+
+    application: str
+    sub_topologies: Mapping[str, str]
+    sources: Mapping[str, CompiledSource]
+    identify: Callable[[str, int], TransactionalId] = field(repr=False)
+
+
+class Worker:
+    """Runs the cycle until it is told to stop.
+
+    Args:
+        on_round: called about ten times a second, for progress displays.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: InputLog,
+        outputs: TransactionalOutputs,
+        ledger: ProgressLedger,
+        options: WorkerOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_round: Callable[[WorkerCounts], None] | None = None,
+    ) -> None:
+        self.counts = WorkerCounts()
+        self.tasks: dict[TransactionalId, Task] = {}
+        self._plan = plan
+        self._log = log
+        self._outputs = outputs
+        self._ledger = ledger
+        self._options = options
+        self._clock = clock
+        self._on_round = on_round
+        self._timer = RecordTimer()
+        self._pace = CommitPace(options.commit_interval_seconds, clock)
+        self._recovery = Recovery(log, options.heartbeat_interval_seconds, self.counts, clock)
+        self._stop = False
+        self._paused = False
+        self._was_assigned = False
+        self._ends: dict[TopicPartition, int] | None = None
+        self._events = structlog.get_logger("eosframework.worker").bind(
+            application=plan.application
+        )
+
+    def stop(self) -> None:
+        """Ask the worker to commit what is complete and return; safe in a signal handler."""
+        self._stop = True
+
+    def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
+        """Consume, transform, produce and commit until `stop`.
+
+        Args:
+            until_caught_up: also stop once every partition this worker was given is read to
+                the end it had at the start.
+
+        Raises:
+            RunError: processing cannot go on; what was complete is committed.
+            InstanceFenced: another worker took this one's identity over.
+        """
+        topics = sorted(self._plan.sources)
+        if until_caught_up:
+            self._ends = self._log.end_offsets(self._log.partitions(topics))
+        self._log.subscribe(topics, self)
+        try:
+            while not self._stop and not self._is_caught_up():
+                self._turn()
+            self._commit(list(self.tasks.values()))
+        except BaseException as error:
+            self._close_after(error)
+            raise
+        self._close()
+        return self.counts
+
+    # --- partitions come and go: called inside the consumer's callbacks -----------------
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
+        """Take partitions over (T1 to T3); see `RebalanceListener`."""
+        self._was_assigned = True
+        by_task: dict[TransactionalId, list[TopicPartition]] = {}
+        for partition in sorted(partitions):
+            sub_topology = self._plan.sub_topologies[partition.topic]
+            identity = self._plan.identify(sub_topology, partition.partition)
+            by_task.setdefault(identity, []).append(partition)
+        deadline = self._clock() + self._options.takeover_deadline_seconds
+        while True:
+            try:
+                return self._take_over(by_task)
+            except TransactionFatal:
+                raise
+            except TransactionError as error:
+                if self._clock() >= deadline:
+                    raise
+                self._events.warning("takeover_retried", error=str(error))
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Finish what is open and let partitions go; see `RebalanceListener`."""
+        leaving = self._tasks_of(partitions)
+        failpoints.hit("revoke.before_commit")
+        self._commit([task for task in leaving if task.state is TaskState.RUNNING])
+        failpoints.hit("revoke.after_commit")
+        self._release(leaving, "partitions_revoked")
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        """Let partitions go without a commit: another worker may own them already."""
+        self._release(self._tasks_of(partitions), "partitions_lost")
+
+    def _take_over(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> list[Position]:
+        failpoints.hit("takeover.before_init")
+        self._fence_former_ids(by_task)
+        outputs = self._outputs.open([str(identity) for identity in by_task])
+        failpoints.hit("takeover.after_init")
+        try:
+            starts: list[Position] = []
+            opened: dict[TransactionalId, Task] = {}
+            for (identity, partitions), output in zip(by_task.items(), outputs, strict=True):
+                committed = self._log.committed(partitions)
+                positions = self._ledger.starting_positions(
+                    identity.sub_topology, committed, self._log
+                )
+                markers = {
+                    partition: marker
+                    for partition in partitions
+                    if (marker := self._ledger.marker(identity.sub_topology, partition))
+                }
+                opened[identity] = task = Task(
+                    identity,
+                    {p.topic: self._plan.sources[p.topic] for p in partitions},
+                    output,
+                    markers=markers,
+                    transaction_timeout_seconds=self._options.transaction_timeout_seconds,
+                    timer=self._timer,
+                    clock=self._clock,
+                )
+                task.start_at(positions)
+                starts += positions
+        except BaseException:
+            self._outputs.close(outputs)
+            raise
+        for identity, task in opened.items():
+            self.tasks[identity] = task
+            self._events.info(
+                "task_assigned",
+                task=f"{identity.sub_topology}[{identity.partition}]",
+                transactional_id=str(identity),
+                offsets={str(p): offset for p, offset in task.positions.items()},
+            )
+        return starts
+
+    def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:
+        former = {
+            id_
+            for identity, partitions in by_task.items()
+            for partition in partitions
+            for id_ in self._ledger.former_ids(identity.sub_topology, partition)
+        }
+        if former:
+            self._outputs.close(self._outputs.open(sorted(former)))
+
+    def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
+        gone = set(partitions)
+        return [task for task in self.tasks.values() if gone.intersection(task.positions)]
+
+    def _release(self, tasks: Sequence[Task], event: str) -> None:
+        for task in tasks:
+            task.enter(TaskState.CLOSED)
+            self._collect(task)
+            del self.tasks[task.identity]
+            self._events.info(event, transactional_id=str(task.identity))
+        self._outputs.close([task.output for task in tasks])
+
+    # --- one turn of the cycle ----------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._take_in()
+        self._run_tasks()
+        full = [task for task in self.tasks.values() if task.wants_commit]
+        if self._pace.is_due():
+            self._commit(list(self.tasks.values()))
+        elif full:
+            self._commit(full)
+        self._recovery.turn([*self.tasks.values()])
+        self._resume_assigned()
+        self._report()
+
+    def _take_in(self) -> None:
+        """Look at the consumer: messages, ends of partitions, rebalances."""
+        behind = any(task.has_pending for task in self.tasks.values())
+        if behind != self._paused:
+            running = [
+                p
+                for task in self.tasks.values()
+                if task.state is TaskState.RUNNING
+                for p in task.positions
+            ]
+            (self._log.pause if behind else self._log.resume)(running)
+            self._paused = behind
+        busy = any(task.in_transaction for task in self.tasks.values())
+        if behind:
+            wait_seconds = 0.0
+        elif busy:
+            wait_seconds = self._pace.remaining_seconds()
+        else:
+            wait_seconds = IDLE_SECONDS
+        self._distribute(self._log.fetch(self._options.batch_records, wait_seconds))
+
+    def _distribute(self, fetched: Fetched) -> None:
+        owners = {partition: task for task in self.tasks.values() for partition in task.positions}
+        for partition, messages in fetched.messages.items():
+            task = owners.get(partition)
+            if task is not None and task.state is TaskState.RUNNING:
+                task.add(partition, messages, fetched.membership)
+        for partition, offset in fetched.ends.items():
+            task = owners.get(partition)
+            if task is not None:
+                task.ends_reached[partition] = offset
+
+    def _run_tasks(self) -> None:
+        until = self._clock() + self._pace.remaining_seconds()
+        for task in list(self.tasks.values()):
+            if task.state is not TaskState.RUNNING:
+                continue
+            try:
+                task.run(until)
+            except TransactionError as error:
+                self._recovery.failed(task, error)
+
+    def _commit(self, tasks: Sequence[Task]) -> None:
+        """Commit every task that has something open, in one round (steps 4 to 7)."""
+        open_ = [task for task in tasks if task.in_transaction and task.has_progress]
+        ready: list[Task] = []
+        commits: list[Commit] = []
+        for task in open_:
+            try:
+                commits.append(task.commit())
+                ready.append(task)
+            except TransactionError as error:
+                self._recovery.failed(task, error)
+        started = self._clock()
+        results = self._outputs.commit(commits) if commits else []
+        if stretched := self._pace.round_took(self._clock() - started):
+            self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
+        for task, result in zip(ready, results, strict=True):
+            self.counts.recycles += result.recycled
+            if result.error is None:
+                self.counts.commits += 1
+                task.committed()
+            else:
+                self._recovery.failed(task, result.error)
+        for task in tasks:
+            if task.failure is not None:
+                raise task.failure
+
+    def _resume_assigned(self) -> None:
+        """Bring state up to date and start reading (T4, T5)."""
+        for task in self.tasks.values():
+            if task.state is TaskState.ASSIGNED:
+                failpoints.hit("takeover.after_assign")
+                task.enter(TaskState.RUNNING)
+                if not self._paused:
+                    self._log.resume(task.partitions)
+
+    def _is_caught_up(self) -> bool:
+        if self._ends is None or not self._was_assigned:
+            return False
+        return all(
+            task.state is TaskState.RUNNING
+            and not task.in_transaction
+            and not task.has_pending
+            and all(
+                max(offset, task.ends_reached.get(p, 0)) >= self._ends.get(p, 0)
+                for p, offset in task.positions.items()
+            )
+            for task in self.tasks.values()
+        )
+
+    def _report(self) -> None:
+        if self._on_round is not None:
+            self._on_round(self._snapshot())
+
+    # --- the end -----------------------------------------------------------------------
+
+    def _snapshot(self) -> WorkerCounts:
+        counts = self.counts
+        tasks = self.tasks.values()
+        return WorkerCounts(
+            records=counts.records + sum(task.processed for task in tasks),
+            commits=counts.commits,
+            aborts=counts.aborts,
+            recycles=counts.recycles,
+            fences=counts.fences,
+            skipped=counts.skipped + sum(task.failures.skipped for task in tasks),
+            dead_letters=counts.dead_letters + sum(t.failures.dead_letters for t in tasks),
+            lag=self._log.lag({p: o for task in tasks for p, o in task.positions.items()}),
+        )
+
+    def _collect(self, task: Task) -> None:
+        self.counts.records += task.processed
+        self.counts.skipped += task.failures.skipped
+        self.counts.dead_letters += task.failures.dead_letters
+
+    def _close_after(self, error: BaseException) -> None:
+        """Commit what is complete and close, without hiding `error`."""
+        try:
+            if isinstance(error, EosError):
+                self._commit([task for task in self.tasks.values() if task.failure is None])
+        except EosError as second:
+            self._events.warning("last_commit_failed", error=str(second))
+        try:
+            self._close()
+        except EosError as second:
+            self._events.warning("close_failed", error=str(second))
+
+    def _close(self) -> None:
+        """Discard the producers, then leave the group, so that nothing open is handed on."""
+        tasks = list(self.tasks.values())
+        self._release(tasks, "task_closed")
+        self._log.close(leave=self._options.leave_on_stop)
