@@ -1,0 +1,41 @@
+"""Ends a cluster when the process that started it has ended, however it ended.
+
+A small process of its own waits for the other end of a pipe to close, which the kernel does
+also after SIGKILL. A death signal (PR_SET_PDEATHSIG) would fire when the *thread* that started
+the broker ends, so it is of no use to programs that start things in parallel.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+_WATCH = "import sys; from eosframework.embedded.guard import watch; watch(sys.argv[1])"
+
+
+class Guard:
+    """Kills the nodes in `data_dir` once this process is gone, unless dismissed."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _WATCH, str(data_dir)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """End the guard; call it when the nodes have ended."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def watch(data_dir: str) -> None:
+    """Wait for the end of standard input, then kill what runs in `data_dir`."""
+    from eosframework.embedded.cluster import find_kafka
+
+    sys.stdin.buffer.read()
+    if cluster := find_kafka(Path(data_dir)):
+        cluster.kill()

@@ -1,0 +1,178 @@
+"""What a cluster's data directory holds, and the files that configure its brokers.
+
+cluster.json            ports, size and options of the cluster
+node-1/server.properties, log4j2.properties, server.log, console.log, pid
+node-1/data             the broker's log segments and metadata
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from eosframework.embedded.ports import HOST
+from eosframework.errors import ConfigurationError
+
+_STATE = "cluster.json"
+
+_OWNED_PROPERTIES = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "controller.quorum.voters",
+        "controller.listener.names",
+        "log.dirs",
+    }
+)
+
+_LOGGING = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log_file}
+appender.file.filePattern = {log_file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A cluster as its data directory records it; node n is at index n - 1."""
+
+    cluster_id: str
+    ports: tuple[int, ...]
+    controller_ports: tuple[int, ...]
+    heap_megabytes: int = 512
+    fast_start: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def node_ids(self) -> range:
+        """Ids of the nodes, from 1."""
+        return range(1, len(self.ports) + 1)
+
+
+def new_cluster_id() -> str:
+    """A random id in the form that Kafka's storage tool takes."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+
+
+def node_directory(data_dir: Path, node_id: int) -> Path:
+    """Where everything of one node is."""
+    return data_dir / f"node-{node_id}"
+
+
+def load_layout(data_dir: Path) -> Layout | None:
+    """The cluster recorded in `data_dir`, or None if there is none.
+
+    Raises:
+        ConfigurationError: the record cannot be read.
+    """
+    file = data_dir / _STATE
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+        state |= {name: tuple(state[name]) for name in ("ports", "controller_ports")}
+        return Layout(**state)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigurationError(
+            f"{file} does not describe a cluster ({error!r}); "
+            f"remove the data directory {data_dir}, or choose another with --data-dir"
+        ) from error
+
+
+def save_layout(data_dir: Path, layout: Layout) -> None:
+    """Record the cluster and write the configuration files of its nodes."""
+    for node_id in layout.node_ids:
+        directory = node_directory(data_dir, node_id)
+        (directory / "tmp").mkdir(parents=True, exist_ok=True)
+        _write(
+            directory / "server.properties", _render(server_properties(layout, data_dir, node_id))
+        )
+        log_file = directory / "server.log"
+        _write(directory / "log4j2.properties", _LOGGING.format(log_file=log_file.as_posix()))
+    _write(data_dir / _STATE, json.dumps(asdict(layout), indent=2))
+
+
+def server_properties(layout: Layout, data_dir: Path, node_id: int) -> dict[str, str]:
+    """The broker configuration of one node.
+
+    `{port}`, `{controller_port}` and `{node_id}` in a given property stand for the node's own.
+
+    Raises:
+        ConfigurationError: a given property is one that the cluster's layout decides.
+    """
+    own = {
+        "{port}": str(layout.ports[node_id - 1]),
+        "{controller_port}": str(layout.controller_ports[node_id - 1]),
+        "{node_id}": str(node_id),
+    }
+    voters = (f"{i}@{HOST}:{layout.controller_ports[i - 1]}" for i in layout.node_ids)
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "{node_id}",
+        "controller.quorum.voters": ",".join(voters),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{{port}},CONTROLLER://{HOST}:{{controller_port}}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{{port}}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": (node_directory(data_dir, node_id) / "data").as_posix(),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker may register again only when its old session has ended (9 s by default).
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+        # The default of 128 MB would take a quarter of the default heap.
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        **_replication(len(layout.ports)),
+    }
+    for name, value in layout.properties.items():
+        if name in _OWNED_PROPERTIES:
+            raise ConfigurationError(
+                f"broker property {name}={value!r} is decided by the embedded cluster; remove it"
+            )
+        properties[name] = value
+    return {name: _substitute(value, own) for name, value in properties.items()}
+
+
+def _replication(nodes: int) -> dict[str, str]:
+    replicas, in_sync = (1, 1) if nodes == 1 else (3, 2)
+    return {
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+    }
+
+
+def _substitute(value: str, own: Mapping[str, str]) -> str:
+    for placeholder, text in own.items():
+        value = value.replace(placeholder, text)
+    return value
+
+
+def _render(properties: Mapping[str, str]) -> str:
+    escaped = {name: value.replace("\\", "\\\\") for name, value in properties.items()}
+    return "".join(f"{name}={value}\n" for name, value in escaped.items())
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace the file at once, so that a crash leaves the old one or the new one."""
+    unfinished = file.with_name(f"{file.name}.new")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(file)

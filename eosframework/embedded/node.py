@@ -1,0 +1,179 @@
+"""One broker process: found by its pid file, believed only if the process says the same."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from eosframework.embedded.ports import live_brokers, require_free
+from eosframework.errors import ComponentFailed
+
+_POLL_SECONDS = 0.05
+_TAIL_LINES = 15
+
+KAFKA_MAIN = "kafka.Kafka"
+STORAGE_MAIN = "kafka.tools.StorageTool"
+
+
+class Node:
+    """A broker and controller of an embedded cluster.
+
+    Args:
+        node_id: its `node.id`.
+        port: where clients reach it on 127.0.0.1.
+        directory: its part of the cluster's data directory, absolute.
+        java: makes the command line up to the main class.
+    """
+
+    def __init__(
+        self, node_id: int, port: int, directory: Path, java: Callable[[Path], list[str]]
+    ) -> None:
+        self.id = node_id
+        self.port = port
+        self.directory = directory
+        self._java = java
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """Kafka's own log."""
+        return self.directory / "server.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a suspended one does."""
+        return self._process() is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None when the node is not running."""
+        process = self._process()
+        return process.pid if process else None
+
+    def start(self, *, deadline_seconds: float = 60) -> None:
+        """Start the process on its port and its data, and wait until it serves.
+
+        Raises:
+            ConfigurationError: the port is taken; nothing was started.
+            ComponentFailed: it ended or did not serve in time; it is not running.
+        """
+        if not self.running:
+            self.launch()
+        self.await_ready(frozenset({self.id}), time.monotonic() + deadline_seconds)
+
+    def stop(self, *, deadline_seconds: float = 20) -> None:
+        """End the process in order; one that has not ended by the deadline is killed."""
+        self.ask_to_stop()
+        self.await_end(deadline_seconds)
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to do anything."""
+        if process := self._process():
+            process.kill()
+            process.wait()
+        self._forget()
+
+    def suspend(self) -> None:
+        """SIGSTOP: the process keeps its connections and does not run."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: a suspended process runs on."""
+        self._signal(signal.SIGCONT)
+
+    def launch(self) -> None:
+        """Start the process without waiting for it to serve."""
+        require_free(self.port)
+        command = [
+            *self._java(self.directory),
+            KAFKA_MAIN,
+            str(self.directory / "server.properties"),
+        ]
+        with (self.directory / "console.log").open("wb") as console:
+            # A session of its own: Ctrl-C in a terminal is for the program, not for its broker.
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        self._pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
+
+    def await_ready(self, brokers: frozenset[int], deadline: float) -> None:
+        """Wait until the node serves and knows `brokers` to be live.
+
+        Raises:
+            ComponentFailed: the process ended, or `deadline` (monotonic seconds) passed.
+        """
+        while not brokers <= live_brokers(self.port):
+            if not self.running:
+                self._forget()
+                raise ComponentFailed(f"broker {self.id} ended while it started; {self._tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ComponentFailed(
+                    f"broker {self.id} did not serve on port {self.port} in time; {self._tail()}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, also to a suspended process."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+
+    def await_end(self, deadline_seconds: float) -> None:
+        """Wait until the process ended; kill it at the deadline."""
+        if process := self._process():
+            try:
+                process.wait(max(deadline_seconds, 0))
+            except psutil.TimeoutExpired:
+                self.kill()
+        self._forget()
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.directory / "pid"
+
+    def _process(self) -> psutil.Process | None:
+        """The node's process, unless the pid is stale or meanwhile belongs to another program."""
+        if self._child is not None:
+            self._child.poll()  # reaps a child that ended
+        try:
+            process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
+            return process if node_marker(self.directory) in process.cmdline() else None
+        except (OSError, ValueError, psutil.Error):
+            return None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if process := self._process():
+            process.send_signal(number)
+
+    def _forget(self) -> None:
+        if self._child is not None:
+            self._child.wait()
+        self._child = None
+        self._pid_file.unlink(missing_ok=True)
+
+    def _tail(self) -> str:
+        """The last lines of whatever the process said, and where to read the rest."""
+        console = self.directory / "console.log"
+        spoken = [
+            file for file in (console, self.log_file) if file.exists() and file.stat().st_size
+        ]
+        if not spoken:
+            return f"it wrote no log in {self.directory}"
+        latest = max(spoken, key=lambda file: file.stat().st_mtime)
+        lines = latest.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+        return f"the end of {latest}:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def node_marker(directory: Path) -> str:
+    """The argument by which a node's process is known."""
+    return f"-Deosframework.node={directory}"

@@ -1,0 +1,90 @@
+"""Services, unique names and the rules of the tiers.
+
+A test that asks for `kafka` gets the marker of that name and a real broker: the one in
+EOS_TEST_BOOTSTRAP, else an embedded one, started once per run.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from eosframework.embedded import start_kafka
+from eosframework.errors import EosError
+
+UNIT = Path(__file__).parent / "unit"
+UNIT_TIMEOUT_SECONDS = 20
+
+SMALL_BROKER = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "8",
+    "num.partitions": "1",
+}
+"""Internal topics are made at their first use; few partitions make that quick."""
+
+
+@dataclass(frozen=True)
+class KafkaService:
+    """A real broker for tests."""
+
+    bootstrap_servers: str
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-services",
+        action="store_true",
+        help="a service that cannot be had is a failure, not a reason to skip",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+        if UNIT in item.path.parents:
+            item.add_marker(pytest.mark.disable_socket)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(UNIT_TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaService]:
+    """One real broker for the whole run."""
+    if chosen := os.environ.get("EOS_TEST_BOOTSTRAP"):
+        yield KafkaService(chosen)
+        return
+    data_dir = tmp_path_factory.mktemp("kafka")
+    try:
+        cluster = start_kafka(data_dir, fast_start=True, properties=SMALL_BROKER)
+    except EosError as error:
+        if request.config.getoption("--require-services"):
+            raise
+        pytest.skip(f"no Kafka broker could be started: {error}")
+    try:
+        yield KafkaService(cluster.bootstrap_servers)
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture
+def unique_name() -> Callable[[str], str]:
+    """Make names that no other test has: `unique_name("orders")`, of [a-z0-9_.]."""
+
+    def make(prefix: str = "test") -> str:
+        return f"{prefix}.{uuid.uuid4().hex[:12]}"
+
+    return make
+
+
+@pytest.fixture
+def topic_name(unique_name: Callable[[str], str]) -> str:
+    """A topic name that no other test has."""
+    return unique_name("topic")
