@@ -22,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-COMMANDS = ("errors", "version")
+COMMANDS = ("broker", "errors", "version")
 """Modules of this package that add a command, in the order of the help page."""
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]

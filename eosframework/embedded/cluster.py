@@ -6,7 +6,7 @@ import fcntl
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -106,7 +106,7 @@ def start_kafka(
         nodes: 1 or 3. None: as recorded, 1 for a new cluster.
         ports: one per node for clients. None: as recorded, free ones for a new cluster.
         properties: broker properties; `{port}`, `{controller_port}` and `{node_id}` in a value
-            stand for the node's own.
+            stand for the node's own. None: as recorded.
         heap_megabytes: heap of each node.
         fast_start: start in less time, at the price of throughput once running.
         detached: let the nodes outlive this process. Otherwise they end with it, however it ends.
@@ -131,7 +131,7 @@ def start_kafka(
             layout,
             heap_megabytes=heap_megabytes,
             fast_start=fast_start,
-            properties=dict(properties or {}),
+            properties=layout.properties if properties is None else dict(properties),
         )
         save_layout(data_dir, layout)
         _format_new_nodes(data_dir, layout)
@@ -149,7 +149,7 @@ def find_kafka(data_dir: Path) -> KafkaCluster | None:
 
 
 @contextmanager
-def _exclusively(data_dir: Path) -> Iterator[None]:
+def _exclusively(data_dir: Path) -> Generator[None]:
     """Let one process at a time start a cluster on this data; the lock ends with its process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -191,6 +191,7 @@ def _plan(
         cluster_id=recorded.cluster_id if recorded else new_cluster_id(),
         ports=clients,
         controller_ports=controllers,
+        properties=recorded.properties if recorded else {},
     )
 
 

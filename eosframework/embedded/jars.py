@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -97,7 +97,7 @@ def _sha256(file: Path) -> str | None:
 
 
 @contextmanager
-def _exclusively(home: Path) -> Iterator[None]:
+def _exclusively(home: Path) -> Generator[None]:
     """Let one process at a time change the cache; the lock ends with its process."""
     try:
         home.mkdir(parents=True, exist_ok=True)
