@@ -1,1 +1,82 @@
+# Needs Python 3.11 or later and make; everything else comes from the package registries.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+UNIT := $(PYTEST) tests/unit --random-order
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
+	-c requirements/constraints.txt pyproject.toml
+DOCS := $(wildcard docs/generate.py)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
 .DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: .venv ## Run real flights through killed workers and read the verdict
+	$(BIN)/eosframework demo
+
+.PHONY: test
+test: check ## Run everything: check, then the tests against real services
+	$(PYTEST) tests/conformance tests/integration tests/faults --require-services
+
+.PHONY: check
+check: .venv ## Format, lint, types, imports and unit tests, in under a minute
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo
+	$(UNIT)
+
+.PHONY: unit
+unit: .venv ## Run the unit tests: no sockets, seconds
+	$(UNIT)
+
+.PHONY: conformance
+conformance: .venv ## Run one suite per port against each of its adapters
+	$(PYTEST) tests/conformance
+
+.PHONY: integration
+integration: .venv ## Run the tests against a real Kafka
+	$(PYTEST) tests/integration
+
+.PHONY: faults
+faults: .venv ## Run the tests that kill, stop and cut
+	$(PYTEST) tests/faults
+
+.PHONY: bench
+bench: .venv ## Measure speed and memory, as ratios in one run
+	$(BIN)/python -m benchmarks
+
+.PHONY: docs
+docs: .venv ## Write the generated pages of docs/ again
+	$(if $(DOCS),$(BIN)/python $(DOCS),@echo "no page of docs/ is generated")
+
+.PHONY: lock
+lock: .venv ## Resolve the dependencies again into requirements/*.lock
+	$(COMPILE) --extra embedded --extra postgres --extra spark -o requirements/users.lock
+	$(COMPILE) --extra embedded --extra postgres --extra dev -o requirements/dev.lock
+
+.PHONY: clean
+clean: ## Remove what make made; broker data and downloaded jars stay
+	rm -rf .venv build dist .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# pip installs uv, with the hashes of the lock; uv installs the rest, also what builds the package.
+# The stamp comes last: an installation that was interrupted is repeated.
+.venv: .venv/complete
+
+.venv/complete: requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than Python 3.11; run: make PYTHON=python3.11"; exit 1; }
+	test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && \
+		awk '/^[a-z]/ { wanted = /^uv==/ } wanted' requirements/dev.lock > .venv/uv.lock && \
+		$(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.lock; }
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps \
+		--no-build-isolation --editable .
+	@touch $@
