@@ -1,0 +1,277 @@
+"""Declare a topology in Python: `Topology`, its streams, and their operators.
+
+Declaring records what was called and where; `Topology.spec` turns the record into the same
+data that a YAML file gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from eosframework.errors import TopologyError
+from eosframework.serdes import SerdeLike
+from eosframework.topology.flatten import flatten
+from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.recording import Node, Recording, caller, plain_name
+from eosframework.topology.spec import (
+    DEFAULT_BRANCH,
+    DeadLetter,
+    SinkSpec,
+    SourceSpec,
+    StepSpec,
+    TopologySpec,
+)
+
+FunctionLike = Callable[..., Any] | str
+"""A function, or the `module:attribute` that it can be imported by."""
+
+OnErrorLike = Literal["fail", "skip"] | DeadLetter
+
+
+def dead_letter(topic: str) -> DeadLetter:
+    """Return the policy that writes a record that cannot be processed to `topic`."""
+    return DeadLetter(dead_letter=topic)
+
+
+class Topology:
+    """An application: what it reads, what happens to each record, and what it writes.
+
+    Args:
+        application: its name: lower-case letters, digits, `_` and `.`.
+    """
+
+    def __init__(self, application: str) -> None:
+        self._recording = Recording(application, caller())
+
+    def stream(
+        self,
+        topic: str,
+        *,
+        key: SerdeLike = bytes,
+        value: SerdeLike = bytes,
+        timestamp: FunctionLike | None = None,
+        name: str | None = None,
+        on_error: OnErrorLike | None = None,
+        sub_topology: str | None = None,
+    ) -> Stream:
+        """Read a topic.
+
+        Args:
+            topic: name of the topic.
+            key: serde of the key: bytes, str, int, float, dict, a pydantic model, or a name.
+            value: serde of the value, likewise.
+            timestamp: takes the value and returns the event time, as milliseconds since the
+                epoch or a datetime. None: the record's own timestamp.
+            name: what the source goes by. None: derived from the topic.
+            on_error: for records that do not decode. None: as the first stream that reads it.
+            sub_topology: name of the connected part this belongs to, part of its
+                transactional ids. None: the name of its first stream, or the first source's
+                where that stream has no name.
+
+        Raises:
+            TopologyError: the name is taken, or an argument is of the wrong kind.
+        """
+        recording = self._recording
+        name = name or plain_name(topic)
+        if name in recording.sources:
+            raise TopologyError(
+                f"source {name!r} is declared twice; keep the stream of the first declaration "
+                f"and use it again, or give this one another name="
+            )
+        recording.sources[name] = SourceSpec(
+            topic=topic,
+            key=recording.serde(key),
+            value=recording.serde(value),
+            timestamp=None if timestamp is None else recording.reference("timestamp", timestamp),
+            on_error=_policy(on_error),
+            name=sub_topology,
+        )
+        return Stream(recording, recording.add(Node(caller(), source=name)))
+
+    @property
+    def spec(self) -> TopologySpec:
+        """What was declared, as data.
+
+        Raises:
+            TopologyError: the declarations contradict each other.
+        """
+        return self.loaded().spec
+
+    def loaded(self) -> LoadedApp:
+        """Return what was declared with its places and the objects it refers to."""
+        return flatten(self._recording)
+
+
+class Stream:
+    """Records on their way. Each operator returns a new stream; this one stays as it is."""
+
+    def __init__(self, recording: Recording, node: Node) -> None:
+        self.recording = recording
+        self.node = node
+
+    def filter(self, function: FunctionLike) -> Stream:
+        """Keep the records for whose value `function` is true."""
+        return self._step("filter", function)
+
+    def map_values(self, function: FunctionLike) -> Stream:
+        """Replace the value by `function(value)`."""
+        return self._step("map_values", function)
+
+    def flat_map_values(self, function: FunctionLike) -> Stream:
+        """Replace the record by one for each value of `function(value)`."""
+        return self._step("flat_map_values", function)
+
+    def peek(self, function: FunctionLike) -> Stream:
+        """Call `function(value)` and go on with the record unchanged.
+
+        What it does outside of Kafka happens again when the transaction is retried.
+        """
+        return self._step("peek", function)
+
+    def select_key(self, function: FunctionLike) -> Stream:
+        """Replace the key by `function(record)`."""
+        return self._step("select_key", function)
+
+    def map(self, function: FunctionLike) -> Stream:
+        """Replace the record by `function(record)`: a Record or (key, value)."""
+        return self._step("map", function)
+
+    def flat_map(self, function: FunctionLike) -> Stream:
+        """Replace the record by each Record or (key, value) of `function(record)`."""
+        return self._step("flat_map", function)
+
+    def process(self, function: FunctionLike) -> Stream:
+        """Call `function(record)` and go on with the records it gives, if any."""
+        return self._step("process", function)
+
+    def merge(self, *others: Stream) -> Stream:
+        """Join this stream and `others` into one; each keeps its own order."""
+        for other in others:
+            if other.recording is not self.recording:
+                raise TopologyError(
+                    f"{caller()}: merge was given a stream of another topology, "
+                    f"{other.recording.application!r}; declare both with the same Topology"
+                )
+        parents = (self.node, *(other.node for other in others))
+        return self._next(Node(caller(), parents))
+
+    def named(self, name: str) -> Stream:
+        """Give the stream that ends here its name, for messages and transactional ids."""
+        self._refuse_afterthought("named")
+        return self._next(Node(caller(), (self.node,), name=name))
+
+    def on_error(self, policy: OnErrorLike) -> Stream:
+        """Set what happens with a record for which a step or a sink of this stream fails.
+
+        It covers the whole stream, from where it began or branched off; streams derived from
+        it take it over unless they say otherwise.
+
+        Args:
+            policy: `"fail"` (the default), `"skip"` or `dead_letter(topic)`.
+        """
+        self._refuse_afterthought("on_error")
+        return self._next(Node(caller(), (self.node,), policy=_policy(policy)))
+
+    def branch(
+        self,
+        branches: Mapping[str, FunctionLike] | None = None,
+        *,
+        default: str | None = None,
+        **more: FunctionLike,
+    ) -> dict[str, Stream]:
+        """Send each record on to one named stream: the first whose predicate is true.
+
+        Args:
+            branches: predicate on the value by the name of its stream; also as keywords.
+            default: name of the stream of records that no predicate took. None: drop them.
+            more: as `branches`.
+
+        Returns:
+            The streams by name.
+        """
+        self._refuse_second_branch()
+        wanted = {**(branches or {}), **more}
+        streams = {name: self._branch(f, name) for name, f in wanted.items()}
+        if default is not None:
+            streams[default] = self._branch(None, default)
+        return streams
+
+    def split(self, *predicates: FunctionLike) -> tuple[Stream, ...]:
+        """Send each record on to the first stream whose predicate is true.
+
+        Returns:
+            One stream for each predicate on the value, then that of the records left.
+        """
+        self._refuse_second_branch()
+        return tuple(self._branch(predicate, None) for predicate in (*predicates, None))
+
+    def to(
+        self,
+        *targets: str | Callable[..., str],
+        topics: tuple[str, ...] | list[str] = (),
+        key: SerdeLike | None = None,
+        value: SerdeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write the stream to topics.
+
+        Args:
+            targets: each a topic, or a function that takes the whole record and returns one.
+            topics: what such a function can choose; where given, it can choose no other.
+            key: serde of the key. None: that of the source.
+            value: serde of the value. None: that of the source.
+            name: what the sink goes by in messages.
+        """
+        place = caller()
+        if not targets:
+            raise TopologyError(f"{place}: to() was given no topic; name at least one")
+        for target in targets:
+            chosen = None if isinstance(target, str) else self.recording.reference("to", target)
+            sink = SinkSpec(
+                topic=target if isinstance(target, str) else None,
+                topic_from=chosen,
+                topics=tuple(topics) if chosen else (),
+                key=None if key is None else self.recording.serde(key),
+                value=None if value is None else self.recording.serde(value),
+                name=name,
+            )
+            self.node.sinks.append((sink, place))
+
+    def _step(self, operator: str, function: FunctionLike) -> Stream:
+        step = StepSpec.model_validate({operator: self.recording.reference(operator, function)})
+        return self._next(Node(caller(), (self.node,), step=step))
+
+    def _next(self, node: Node) -> Stream:
+        return Stream(self.recording, self.recording.add(node))
+
+    def _branch(self, predicate: FunctionLike | None, name: str | None) -> Stream:
+        if name == DEFAULT_BRANCH:
+            raise TopologyError(
+                f"{caller()}: a branch cannot be named {DEFAULT_BRANCH!r}; choose another name"
+            )
+        reference = None if predicate is None else self.recording.reference("branch", predicate)
+        node = self.recording.add(Node(caller(), name=name, is_branch=True))
+        self.node.branches.append((reference, node))
+        return Stream(self.recording, node)
+
+    def _refuse_afterthought(self, call: str) -> None:
+        if self.node.children or self.node.sinks or self.node.branches:
+            raise TopologyError(
+                f"{caller()}: {call}() comes after the stream was used; call it before to(), "
+                f"branch() and further steps, and go on with what it returns"
+            )
+
+    def _refuse_second_branch(self) -> None:
+        if self.node.branches:
+            raise TopologyError(
+                f"{caller()}: this stream branches twice; put all predicates into one branch()"
+            )
+
+
+def _policy(policy: Any) -> OnErrorLike | None:
+    if policy is None or isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
+        return policy
+    raise TopologyError(
+        f"{caller()}: on_error was given {policy!r}; expected 'fail', 'skip' or dead_letter(topic)"
+    )
