@@ -10,6 +10,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-head
 DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# uv brings its own certificates; a registry behind a company's proxy needs those of the system.
+SYSTEM_CERTIFICATES := /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt
+export UV_SYSTEM_CERTS ?= $(if $(wildcard $(SYSTEM_CERTIFICATES)),1,0)
 
 .DEFAULT_GOAL := help
 
@@ -66,7 +69,8 @@ lock: .venv ## Resolve the dependencies again into requirements/*.lock
 clean: ## Remove what make made; broker data and downloaded jars stay
 	rm -rf .venv build dist .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# pip installs uv, with the hashes of the lock; uv installs the rest, also what builds the package.
+# pip installs uv, with the hashes of the lock; uv, asking the index that pip is configured for,
+# installs the rest, also what builds the package.
 # The stamp comes last: an installation that was interrupted is repeated.
 .venv: .venv/complete
 
@@ -76,7 +80,9 @@ clean: ## Remove what make made; broker data and downloaded jars stay
 	test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && \
 		awk '/^[a-z]/ { wanted = /^uv==/ } wanted' requirements/dev.lock > .venv/uv.lock && \
 		$(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.lock; }
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
+		[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
+		$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps \
 		--no-build-isolation --editable .
 	@touch $@

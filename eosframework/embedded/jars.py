@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -149,19 +150,34 @@ def _resolve_into(
     maven = MavenContext(
         resolver=PythonResolver(), repo_cache=repository, timeout=_FETCH_TIMEOUT_SECONDS
     )
-    roots, dependencies = maven.resolver.resolve([maven.create_dependency(KAFKA)])
-    wanted = [*roots, *dependencies, maven.create_dependency(LOG_BINDING)]
-    artifacts = {dependency.artifact.filename: dependency.artifact for dependency in wanted}
     jars.mkdir(exist_ok=True)
-    for name in names:
-        if name not in artifacts:
-            raise ComponentFailed(f"{KAFKA} no longer depends on {name}, which the lock names")
-        fetched = artifacts[name].resolve()
+    with _trusting_the_system():
+        roots, dependencies = maven.resolver.resolve([maven.create_dependency(KAFKA)])
+        wanted = [*roots, *dependencies, maven.create_dependency(LOG_BINDING)]
+        artifacts = {dependency.artifact.filename: dependency.artifact for dependency in wanted}
+        if unknown := sorted(set(names) - set(artifacts)):
+            raise ComponentFailed(f"{KAFKA} does not depend on {unknown}, which the lock names")
+        downloads = {name: artifacts[name].resolve() for name in names}
+    for name, fetched in downloads.items():
         if (digest := _sha256(fetched)) != locked[name]:
             raise ComponentFailed(
                 f"{name} has the sha256 {digest}, but the lock says {locked[name]}"
             )
         fetched.replace(jars / name)
+
+
+@contextmanager
+def _trusting_the_system() -> Generator[None]:
+    """Let the downloads trust what the system trusts; the package requests brings its own list."""
+    bundle = ssl.get_default_verify_paths().cafile
+    if bundle is None or os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+        yield
+        return
+    os.environ["REQUESTS_CA_BUNDLE"] = bundle
+    try:
+        yield
+    finally:
+        del os.environ["REQUESTS_CA_BUNDLE"]
 
 
 def _remove_unlocked(jars: Path, locked: Mapping[str, str]) -> None:
