@@ -298,8 +298,8 @@ class Task:
             trace = trace.tb_next
         return RecordTooSlow(
             f"{describe(message)} was still being processed after {self.age_seconds():.1f} s, "
-            f"but a transaction of {self.identity} may take {self._timeout_seconds:g} s. Nothing of it "
-            f"was committed. Make the function faster, or raise "
+            f"but a transaction of {self.identity} may take {self._timeout_seconds:g} s. Nothing "
+            f"of it was committed. Make the function faster, or raise "
             f"worker.transaction_timeout_seconds (at most the brokers' transaction.max.timeout.ms)"
         )
 

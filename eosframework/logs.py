@@ -1,0 +1,45 @@
+"""Log events: a stable name with its facts, to stderr; for people on a terminal, else JSON."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from eosframework.config import LogFormat, LogSettings
+
+
+def configure_logs(settings: LogSettings) -> None:
+    """Send every log event of this process to stderr as `settings` say."""
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    on_terminal = settings.format is LogFormat.CONSOLE or (
+        settings.format is LogFormat.AUTO and sys.stderr.isatty()
+    )
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=not on_terminal),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
+        if on_terminal
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

@@ -1,0 +1,117 @@
+"""How a running worker shows what it does: a line on a terminal, log events elsewhere.
+
+Workers under a supervisor report through a pipe instead, and the supervisor shows the sum.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+
+import orjson
+import structlog
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from eosframework.processing.worker import WorkerCounts
+
+PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
+LINE_SECONDS = 0.5
+EVENT_SECONDS = 10.0
+
+Show = Callable[[WorkerCounts], None]
+
+
+class ProgressLine:
+    """One line at the bottom of the terminal, redrawn in place."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True)
+        self._last: tuple[float, int] = (time.monotonic(), 0)
+        self._due = 0.0
+
+    def __enter__(self) -> ProgressLine:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, counts: WorkerCounts) -> None:
+        """Redraw if the last drawing is old enough."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LINE_SECONDS
+        seconds, records = self._last
+        rate = max(counts.records - records, 0) / max(now - seconds, 1e-9)
+        self._last = (now, counts.records)
+        self._live.update(Text(line(counts, rate)), refresh=True)
+
+
+class ProgressEvents:
+    """A `progress` log event every ten seconds while something happens."""
+
+    def __init__(self) -> None:
+        self._events = structlog.get_logger("eosframework.progress")
+        self._due = time.monotonic() + EVENT_SECONDS
+        self._last = 0
+
+    def show(self, counts: WorkerCounts) -> None:
+        """Log if it is time and records were processed since."""
+        now = time.monotonic()
+        if now >= self._due and counts.records != self._last:
+            self._due, self._last = now + EVENT_SECONDS, counts.records
+            self._events.info("progress", **asdict(counts))
+
+
+class ProgressPipe:
+    """Reports to the supervisor that started this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._due = 0.0
+        os.set_blocking(descriptor, False)
+
+    def show(self, counts: WorkerCounts) -> None:
+        """Write the counts as one JSON line; a full or closed pipe loses only the display."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LINE_SECONDS
+        try:
+            os.write(self._descriptor, orjson.dumps(asdict(counts)) + b"\n")
+        except (BlockingIOError, BrokenPipeError):
+            return
+
+
+def line(counts: WorkerCounts, records_per_second: float) -> str:
+    """Return the progress line."""
+    return (
+        f"{records_per_second:>9,.0f} records/s  {counts.records:,} records  lag {counts.lag:,}  "
+        f"commits {counts.commits:,}  aborts {counts.aborts}  recycles {counts.recycles}  "
+        f"fenced {counts.fences}  skipped {counts.skipped}  dead letters {counts.dead_letters}"
+    )
+
+
+def total(parts: list[WorkerCounts]) -> WorkerCounts:
+    """Return the sum of several workers' counts."""
+    return WorkerCounts(
+        **{
+            field.name: sum(getattr(part, field.name) for part in parts)
+            for field in fields(WorkerCounts)
+        }
+    )
+
+
+def reporter() -> ProgressPipe | ProgressEvents | None:
+    """Return where this process reports when it shows no line itself."""
+    pipe = os.environ.get(PIPE_VARIABLE)
+    if pipe is not None:
+        return ProgressPipe(int(pipe))
+    return None if sys.stderr.isatty() else ProgressEvents()

@@ -1,0 +1,198 @@
+"""Runs several workers as child processes and restarts one that is killed, at once.
+
+A child that ends by a signal (SIGKILL, the kernel's out-of-memory killer, a crash in C) is
+started again under the same instance name, so it gets its partitions back without waiting. One
+that ends by itself with an error would do so again: the others are stopped and its exit code
+is the supervisor's.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO
+
+import orjson
+import structlog
+
+from eosframework.processing.worker import WorkerCounts
+from eosframework.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
+
+POLL_SECONDS = 0.05
+QUICK_DEATHS = 5
+"""A child that dies this often within `QUICK_SECONDS` is restarted after a pause only."""
+QUICK_SECONDS = 10.0
+PAUSE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Child:
+    """One supervised worker, across its restarts."""
+
+    instance: str
+    process: subprocess.Popen[bytes] | None = None
+    progress: IO[bytes] | None = None
+    done_counts: WorkerCounts = field(default_factory=WorkerCounts)
+    counts: WorkerCounts = field(default_factory=WorkerCounts)
+    deaths: list[float] = field(default_factory=list[float])
+    start_at: float = 0.0
+    exit_code: int | None = None
+
+
+class Supervisor:
+    """Starts one child per instance name and keeps it running.
+
+    Args:
+        command: the `run-worker` command line, without the instance's name.
+        instances: names, one for each child.
+        stop_deadline_seconds: how long children may take to stop before they are killed.
+    """
+
+    def __init__(
+        self, command: Sequence[str], instances: Sequence[str], stop_deadline_seconds: float
+    ) -> None:
+        self._command = list(command)
+        self._children = [_Child(instance) for instance in instances]
+        self._stop_deadline_seconds = stop_deadline_seconds
+        self._selector = selectors.DefaultSelector()
+        self._stopping_since: float | None = None
+        self._exit_code = 0
+        self._events = structlog.get_logger("eosframework.supervisor")
+
+    def run(self) -> int:
+        """Run until every child is done or SIGTERM or SIGINT asks to stop.
+
+        Returns:
+            0, or the exit code of the first child that failed by itself.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked_to_stop)
+        if sys.stderr.isatty():
+            with ProgressLine() as display:
+                self._loop(display)
+        else:
+            self._loop(ProgressEvents())
+        return self._exit_code
+
+    def _loop(self, display: ProgressLine | ProgressEvents) -> None:
+        try:
+            while any(child.exit_code is None for child in self._children):
+                for child in self._children:
+                    self._look_after(child)
+                self._read(display)
+                self._kill_late()
+                display.show(total([c for child in self._children for c in _counts(child)]))
+        finally:
+            for child in self._children:
+                if child.process is not None and child.process.poll() is None:
+                    child.process.kill()
+                    child.process.wait()
+
+    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+        for child in self._children:
+            if child.process is not None and child.process.poll() is None:
+                child.process.send_signal(signal.SIGTERM)
+
+    def _kill_late(self) -> None:
+        since = self._stopping_since
+        if since is not None and time.monotonic() > since + self._stop_deadline_seconds:
+            for child in self._children:
+                if child.process is not None and child.process.poll() is None:
+                    self._events.warning("worker_killed", instance=child.instance)
+                    child.process.kill()
+
+    def _look_after(self, child: _Child) -> None:
+        if child.exit_code is not None:
+            return
+        if child.process is None:
+            if self._stopping_since is not None:
+                child.exit_code = 0
+            elif time.monotonic() >= child.start_at:
+                self._start(child)
+            return
+        code = child.process.poll()
+        if code is None:
+            return
+        self._forget_process(child)
+        if code >= 0:
+            child.exit_code = code
+            if code > 0 and self._exit_code == 0:
+                self._exit_code = code
+            if code > 0:
+                self._events.error("worker_failed", instance=child.instance, exit_code=code)
+                self._stop()
+        elif self._stopping_since is not None:
+            child.exit_code = 0
+        else:
+            self._died(child, signal.Signals(-code).name)
+
+    def _died(self, child: _Child, by: str) -> None:
+        now = time.monotonic()
+        child.deaths = [t for t in child.deaths if now - t < QUICK_SECONDS] + [now]
+        pause = PAUSE_SECONDS if len(child.deaths) > QUICK_DEATHS else 0.0
+        child.start_at = now + pause
+        self._events.warning(
+            "worker_died", instance=child.instance, signal=by, restart_in_seconds=pause
+        )
+        if pause == 0:
+            self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        reading, writing = os.pipe()
+        try:
+            child.process = subprocess.Popen(
+                [*self._command, "--set", f"worker.instance={child.instance}"],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(writing,),
+                env=os.environ | {PIPE_VARIABLE: str(writing)},
+            )
+        finally:
+            os.close(writing)
+        os.set_blocking(reading, False)
+        child.progress = os.fdopen(reading, "rb", buffering=0)
+        self._selector.register(child.progress, selectors.EVENT_READ, child)
+        self._events.info("worker_started", instance=child.instance, pid=child.process.pid)
+
+    def _forget_process(self, child: _Child) -> None:
+        if child.progress is not None:
+            self._selector.unregister(child.progress)
+            child.progress.close()
+        child.process = child.progress = None
+        child.done_counts = total([child.done_counts, child.counts])
+        child.done_counts.lag = 0
+        child.counts = WorkerCounts()
+
+    def _read(self, display: ProgressLine | ProgressEvents) -> None:
+        for key, _ in self._selector.select(POLL_SECONDS):
+            child: _Child = key.data
+            if child.progress is None:
+                continue
+            content = child.progress.read(65536)
+            if not content:
+                self._selector.unregister(child.progress)
+                child.progress.close()
+                child.progress = None
+                continue
+            lines = content.strip().split(b"\n")
+            child.counts = WorkerCounts(**orjson.loads(lines[-1]))
+
+
+def _counts(child: _Child) -> list[WorkerCounts]:
+    return [child.done_counts, child.counts]
+
+
+def instances_for(base: str, processes: int) -> list[str]:
+    """Return the names of the children of the supervisor that holds `base`."""
+    return [f"{base}.{number}" for number in range(processes)]

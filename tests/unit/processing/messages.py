@@ -1,0 +1,100 @@
+"""Messages and graphs for tests of the pure part of the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from eosframework.processing.compile import CompiledSource, Site, compile_source
+from eosframework.serdes import serde_of
+from eosframework.topology.graph import (
+    Function,
+    OnError,
+    Operator,
+    Policy,
+    Sink,
+    Source,
+    Step,
+)
+
+FAIL = OnError()
+SKIP = OnError(Policy.SKIP)
+DEAD = OnError(Policy.DEAD_LETTER, "dead")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as the log would deliver it."""
+
+    data: bytes | None
+    offset_: int = 0
+    key_: bytes | None = b"k"
+    time: int = 1000
+    headers_: Any = None
+
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 3
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.key_
+
+    def value(self) -> bytes | None:
+        return self.data
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time
+
+    def headers(self) -> Any:
+        return self.headers_
+
+
+def json_messages(*values: Any) -> list[Sent]:
+    return [Sent(orjson.dumps(v), i, time=1000 + i) for i, v in enumerate(values)]
+
+
+def sink(topic: Any = "out", *, key: Any = bytes, value: Any = "json", on_error: OnError = FAIL):
+    chosen = topic if isinstance(topic, str) else Function("choose", topic)
+    return Sink(f"to({topic})", chosen, serde_of(key), serde_of(value), on_error)
+
+
+def step(
+    operator: Operator, call: Callable[..., Any], *children: Any, on_error: OnError = FAIL
+) -> Step:
+    name = getattr(call, "__name__", "call")
+    return Step(
+        f"{operator}({name})", "s", operator, Function(name, call), on_error, list(children)
+    )
+
+
+def source(
+    *children: Any,
+    key: Any = bytes,
+    value: Any = "json",
+    timestamp: Callable[..., Any] | None = None,
+    on_error: OnError = FAIL,
+) -> Source:
+    extractor = Function("when", timestamp) if timestamp else None
+    return Source("in", "in", serde_of(key), serde_of(value), extractor, on_error, list(children))
+
+
+def compiled(*children: Any, **options: Any) -> CompiledSource:
+    return compile_source(source(*children, **options))
+
+
+def run(target: CompiledSource, messages: Any, failed: Any = None) -> list[Any]:
+    out: list[Any] = []
+    target.run(messages, out, 0, failed or raising)
+    return out
+
+
+def raising(site: Site, message: Any, error: Exception, out: list[Any]) -> None:
+    raise error

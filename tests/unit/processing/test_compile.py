@@ -1,0 +1,213 @@
+"""What a compiled topology does with each record."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.errors import RecordFailed
+from eosframework.processing.failures import FailureHandler
+from eosframework.records import Record
+from eosframework.topology.graph import Function, Operator, Step
+from tests.unit.processing.messages import (
+    DEAD,
+    FAIL,
+    SKIP,
+    Sent,
+    compiled,
+    json_messages,
+    run,
+    sink,
+    step,
+)
+
+
+def values(out: list[Any]) -> list[Any]:
+    return [(o[0], o[1]) for o in out]
+
+
+def test_an_output_keeps_key_timestamp_and_headers_of_its_input() -> None:
+    target = compiled(step(Operator.MAP_VALUES, lambda v: v * 2, sink()))
+    message = Sent(b"21", key_=b"key", time=77, headers_=[("h", b"1")])
+    assert run(target, [message]) == [("out", b"42", b"key", -1, None, None, 77, [("h", b"1")])]
+
+
+def test_filter_drops_what_does_not_match() -> None:
+    target = compiled(step(Operator.FILTER, lambda v: v > 1, sink()))
+    assert values(run(target, json_messages(1, 2, 3))) == [("out", b"2"), ("out", b"3")]
+
+
+def test_flat_map_values_gives_each_value_in_order() -> None:
+    target = compiled(step(Operator.FLAT_MAP_VALUES, lambda v: v, sink()))
+    assert values(run(target, json_messages([1, 2], [], [3]))) == [
+        ("out", b"1"),
+        ("out", b"2"),
+        ("out", b"3"),
+    ]
+
+
+def test_children_run_in_declared_order_for_each_record() -> None:
+    seen: list[Any] = []
+    target = compiled(
+        step(Operator.PEEK, seen.append, sink("a")),
+        step(Operator.MAP_VALUES, lambda v: -v, sink("b")),
+    )
+    assert values(run(target, json_messages(1, 2))) == [
+        ("a", b"1"),
+        ("b", b"-1"),
+        ("a", b"2"),
+        ("b", b"-2"),
+    ]
+    assert seen == [1, 2]
+
+
+def test_a_branch_gives_each_record_to_the_first_predicate_that_holds() -> None:
+    branch = Step(
+        "branch",
+        "s",
+        Operator.BRANCH,
+        Function("branch", lambda v: v),
+        FAIL,
+        [],
+        (
+            (Function("small", lambda v: v < 10), [sink("small")]),
+            (Function("even", lambda v: v % 2 == 0), [sink("even")]),
+            (None, [sink("rest")]),
+        ),
+    )
+    assert values(run(compiled(branch), json_messages(2, 12, 13))) == [
+        ("small", b"2"),
+        ("even", b"12"),
+        ("rest", b"13"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operator", "result"),
+    [
+        (Operator.MAP, lambda r: (b"new", r.value + 1)),
+        (Operator.MAP, lambda r: r.replace(key=b"new", value=r.value + 1)),
+        (Operator.FLAT_MAP, lambda r: [(b"new", r.value + 1)]),
+        (Operator.PROCESS, lambda r: [r.replace(key=b"new", value=r.value + 1)]),
+    ],
+)
+def test_record_operators_take_records_or_pairs(operator: Operator, result: Any) -> None:
+    [out] = run(compiled(step(operator, result, sink())), json_messages(1))
+    assert out[:3] == ("out", b"2", b"new")
+    assert out[6] == 1000
+
+
+def test_record_operators_see_the_coordinates() -> None:
+    seen: list[Record] = []
+    run(compiled(step(Operator.PROCESS, seen.append)), [Sent(b"5", 9, headers_=[("h", b"x")])])
+    assert seen == [Record(b"k", 5, 1000, [("h", b"x")], "in", 3, 9)]
+
+
+def test_select_key_encodes_the_new_key() -> None:
+    target = compiled(step(Operator.SELECT_KEY, lambda r: r.value["id"], sink(key=str)))
+    assert run(target, json_messages({"id": "x"}))[0][2] == b"x"
+
+
+def test_a_sink_can_choose_its_topic_for_each_record() -> None:
+    target = compiled(sink(lambda r: f"out.{r.value}"))
+    assert [o[0] for o in run(target, json_messages(1, 2))] == ["out.1", "out.2"]
+
+
+def test_tombstones_pass_without_a_serde() -> None:
+    assert run(compiled(sink()), [Sent(None, key_=None)])[0][1:3] == (None, None)
+
+
+def test_event_time_comes_from_the_extractor() -> None:
+    moment = datetime(2013, 1, 1, tzinfo=UTC)
+    target = compiled(sink(), timestamp=lambda v: moment)
+    out: list[Any] = []
+    stream_time = target.run(json_messages(1), out, 5, lambda *_: None)
+    assert out[0][6] == stream_time == 1356998400000
+
+
+@given(st.lists(st.integers(0, 10**6)), st.integers(0, 10**6))
+def test_stream_time_never_goes_back(times: list[int], before: int) -> None:
+    target = compiled(sink())
+    messages = [Sent(b"1", i, time=t) for i, t in enumerate(times)]
+    assert target.run(messages, [], before, lambda *_: None) == max([before, *times])
+
+
+def test_a_failed_record_leaves_nothing_but_its_dead_letter() -> None:
+    def positive(value: int) -> int:
+        if value < 0:
+            raise ValueError(f"{value} is negative")
+        return value
+
+    target = compiled(
+        sink("first", on_error=DEAD),
+        step(Operator.MAP_VALUES, positive, sink("second"), on_error=DEAD),
+    )
+    failures = FailureHandler()
+    out = run(target, json_messages(1, -1, 2), failures)
+    assert values(out) == [
+        ("first", b"1"),
+        ("second", b"1"),
+        ("dead", b"-1"),
+        ("first", b"2"),
+        ("second", b"2"),
+    ]
+    assert failures.dead_letters == 1
+    headers = dict(out[2][7])
+    assert headers == {
+        "eos.topic": b"in",
+        "eos.partition": b"3",
+        "eos.offset": b"1",
+        "eos.error": b"ValueError: -1 is negative",
+        "eos.step": b"map_values(positive)",
+    }
+
+
+def test_skip_drops_only_the_failed_record() -> None:
+    failures = FailureHandler()
+    out = run(compiled(sink(), on_error=SKIP), [Sent(b"{"), Sent(b"1")], failures)
+    assert values(out) == [("out", b"1")]
+    assert failures.skipped == 1
+
+
+def test_fail_names_record_step_error_and_what_to_do() -> None:
+    target = compiled(step(Operator.MAP_VALUES, lambda v: 1 / v, sink()))
+    with pytest.raises(RecordFailed) as failed:
+        run(target, json_messages(1, 0), FailureHandler())
+    assert failed.value.offset == 1
+    assert re.search(r"in\[3\]@1 .*map_values.*ZeroDivisionError.*on_error", str(failed.value))
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [(7, "int"), ((1, 2, 3), "tuple"), (Record(b"k", 1, -5), "event time")],
+)
+def test_a_wrong_result_of_map_is_named(result: Any, expected: str) -> None:
+    target = compiled(step(Operator.MAP, lambda r: result, sink()))
+    with pytest.raises(TypeError, match=expected):
+        run(target, json_messages(1))
+
+
+@pytest.mark.parametrize("header", [("h", 1), "h", (1, b"x")])
+def test_a_wrong_header_is_named(header: Any) -> None:
+    target = compiled(step(Operator.MAP, lambda r: r.replace(headers=[header]), sink()))
+    with pytest.raises(TypeError, match="header"):
+        run(target, json_messages(1))
+
+
+def test_a_value_that_is_not_bytes_needs_a_serde() -> None:
+    with pytest.raises(TypeError, match="serde is bytes"):
+        run(compiled(sink(value=bytes)), json_messages({"a": 1}))
+
+
+def test_a_node_with_two_parents_runs_for_each() -> None:
+    merged = step(Operator.MAP_VALUES, lambda v: v, sink())
+    target = compiled(
+        step(Operator.FILTER, lambda v: v > 0, merged),
+        step(Operator.FILTER, lambda v: v > 1, merged),
+    )
+    assert values(run(target, json_messages(1, 2))) == [("out", b"1"), ("out", b"2"), ("out", b"2")]

@@ -1,0 +1,44 @@
+"""A refused output is found by halving, and everything else is committed on the way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.errors import DataRejected, RecordFailed
+from eosframework.processing.narrowing import Narrowing
+from eosframework.records import TopicPartition
+
+P = TopicPartition("in", 0)
+
+
+@given(st.integers(1, 300), st.data())
+def test_every_poison_record_is_found_and_the_rest_committed(
+    size: int, data: st.DataObject
+) -> None:
+    poison = data.draw(st.sets(st.integers(0, size - 1)))
+    narrowing: Narrowing | None = None
+    committed, found, transactions = 0, set(), 0
+    while committed < size:
+        transactions += 1
+        limit = size if narrowing is None else narrowing.limit
+        end = min(size, committed + limit)
+        culprit = narrowing.culprit(P) if narrowing else None
+        dead = {culprit.offset} if culprit else set()
+        if (poison - dead).intersection(range(committed, end)):
+            narrowing = Narrowing.after(
+                narrowing, end - committed, {P: end}, {P: committed}, DataRejected("too large")
+            )
+        else:
+            found |= dead
+            committed = end
+            narrowing = narrowing.widened({P: committed}) if narrowing else None
+    assert found == poison
+    assert transactions <= 1 + (3 * size.bit_length() + 3) * (len(poison) + 1)
+
+
+def test_a_refused_dead_letter_is_said() -> None:
+    known = Narrowing.after(None, 1, {P: 8}, {P: 7}, DataRejected("too large"))
+    with pytest.raises(RecordFailed, match=r"in\[0\]@7.*dead letter.*max\.message\.bytes"):
+        Narrowing.after(known, 1, {P: 8}, {P: 7}, DataRejected("too large"))

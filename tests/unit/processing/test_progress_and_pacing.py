@@ -1,0 +1,44 @@
+"""What is stored beside an offset, and when commits are due."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.processing.pacing import CommitPace
+from eosframework.processing.progress import Progress, latest
+from eosframework.records import Position
+
+numbers = st.integers(0, 2**62)
+
+
+@given(numbers, numbers)
+def test_progress_round_trips(transaction: int, stream_time: int) -> None:
+    progress = Progress(transaction, stream_time)
+    assert Progress.parse(str(progress)) == progress
+
+
+def test_foreign_metadata_is_no_progress() -> None:
+    assert Progress.parse("") == Progress.parse("something;else;entirely") == Progress()
+
+
+def test_the_latest_transaction_of_a_task_counts() -> None:
+    positions = [
+        Position("a", 0, 5, str(Progress(3, 30))),
+        Position("b", 0, 9, str(Progress(4, 20))),
+        Position("c", 0, None),
+    ]
+    assert latest(positions) == Progress(4, 20)
+
+
+def test_a_slow_round_stretches_the_interval_and_says_so_once() -> None:
+    now = [0.0]
+    pace = CommitPace(0.1, lambda: now[0])
+    assert not pace.is_due()
+    now[0] = 0.1
+    assert pace.is_due()
+    assert pace.round_took(0.2) is not None
+    assert abs(pace.remaining_seconds() - 0.6) < 1e-9
+    assert pace.round_took(0.2) is None
+    assert pace.round_took(0.01) is None
+    assert abs(pace.remaining_seconds() - 0.1) < 1e-9
