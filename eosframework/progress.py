@@ -32,7 +32,7 @@ class ProgressLine:
     def __init__(self) -> None:
         self.console = Console(stderr=True)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
-        self._last: tuple[float, int] = (time.monotonic(), 0)
+        self._last_seconds, self._last_records = time.monotonic(), 0
         self._due = 0.0
 
     def __enter__(self) -> ProgressLine:
@@ -48,9 +48,9 @@ class ProgressLine:
         if now < self._due:
             return
         self._due = now + LINE_SECONDS
-        seconds, records = self._last
-        rate = max(counts.records - records, 0) / max(now - seconds, 1e-9)
-        self._last = (now, counts.records)
+        seconds = max(now - self._last_seconds, 1e-9)
+        rate = max(counts.records - self._last_records, 0) / seconds
+        self._last_seconds, self._last_records = now, counts.records
         self._live.update(Text(line(counts, rate)), refresh=True)
 
 

@@ -1,0 +1,51 @@
+"""The functions of the topologies that the fault tests run."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+def double(value: dict[str, int]) -> dict[str, int]:
+    return {"n": value["n"] * 2}
+
+
+def triple(value: dict[str, int]) -> dict[str, int]:
+    return {"n": value["n"] * 3}
+
+
+def refuse_thirteen(value: dict[str, int]) -> dict[str, int]:
+    if value["n"] == 13:
+        raise ValueError("thirteen is not served")
+    return value
+
+
+def inflate(value: dict[str, int]) -> dict[str, Any]:
+    """Make record 13 larger than the topic takes."""
+    return {"n": value["n"], "padding": "x" * 20_000 if value["n"] == 13 else ""}
+
+
+def pad(value: dict[str, int]) -> dict[str, Any]:
+    """Make every record a third of what the topic takes, so that a batch exceeds it."""
+    return {"n": value["n"], "padding": "x" * 3_000}
+
+
+def never_return_at_thirteen(value: dict[str, int]) -> dict[str, int]:
+    while value["n"] == 13:
+        try:
+            time.sleep(0.01)
+        except Exception:
+            continue
+    return value
+
+
+def wait_for_release(value: dict[str, int]) -> dict[str, int]:
+    """Hold record 13 until the test releases it."""
+    directory = Path(os.environ["EOS_TEST_FAULT_DIRECTORY"])
+    if value["n"] == 13 and not (directory / "release").exists():
+        (directory / "function.fired").write_text("")
+        while not (directory / "release").exists():
+            time.sleep(0.01)
+    return value

@@ -1,0 +1,321 @@
+"""A topology with two outputs for each input, its workers, and an independent verifier.
+
+The verifier shares no code with the framework: it reads the input and the outputs with a plain
+confluent_kafka consumer and derives what must be there from the numbers in the input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+TOPOLOGY = """\
+application: {name}
+sources:
+  numbers: {{topic: {name}.in, key: bytes, value: json}}
+streams:
+  doubled:
+    from: numbers
+    steps: [{{map_values: "tests.support.functions:double"}}]
+    to: [{{topic: {name}.doubled, value: json}}]
+  tripled:
+    from: numbers
+    steps: [{{map_values: "tests.support.functions:triple"}}]
+    to: [{{topic: {name}.tripled, value: json}}]
+"""
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Poll until `condition` holds; fail with `what` was waited for."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        pause.wait(0.02)
+
+
+@dataclass
+class WorkerProcess:
+    """A real `eosframework run-worker` in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    fault_directory: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """The log events of this name so far."""
+        found = []
+        for line in self.log.splitlines():
+            if line.startswith("{"):
+                event = json.loads(line)
+                if event.get("event") == name:
+                    found.append(event)
+        return found
+
+    def wait_for_event(self, name: str, count: int = 1, seconds: float = 60) -> None:
+        def happened() -> bool:
+            assert self.process.poll() is None or len(self.events(name)) >= count, (
+                f"worker ended with {self.process.returncode} before {name}:\n{self.log[-4000:]}"
+            )
+            return len(self.events(name)) >= count
+
+        wait_until(happened, f"event {name} in {self.log_file}", seconds)
+
+    def fired(self, point: str) -> bool:
+        return (self.fault_directory / f"{point}.fired").exists()
+
+    def wait_for_fault(self, point: str, seconds: float = 60) -> None:
+        wait_until(lambda: self.fired(point), f"fault {point}\n{self.log[-4000:]}", seconds)
+
+    def release(self) -> None:
+        """Let whatever a fault or function holds go on."""
+        (self.fault_directory / "release").touch()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = 60) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"worker still runs after {seconds:g} s:\n{self.log[-4000:]}"
+            ) from None
+
+
+@dataclass
+class Verdict:
+    """What an independent reader found."""
+
+    lost: list[tuple[str, int]] = field(default_factory=list)
+    duplicated: list[tuple[str, int]] = field(default_factory=list)
+    reordered: list[tuple[str, int]] = field(default_factory=list)
+    torn: list[int] = field(default_factory=list)
+    unexpected: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self == Verdict()
+
+
+class Pipeline:
+    """One application on one broker, with topics of its own.
+
+    Args:
+        topology: YAML with `{name}` where the application's name goes.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        *,
+        topology: str = TOPOLOGY,
+        partitions: int = 4,
+        topic_config: dict[str, str] | None = None,
+        extra_topics: Sequence[str] = (),
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.name = name
+        self.directory = directory
+        self.source = f"{name}.in"
+        self.outputs = {f"{name}.doubled": 2, f"{name}.tripled": 3}
+        self._workers: list[WorkerProcess] = []
+        self._fed = 0
+        self.partitions = partitions
+        directory.mkdir(parents=True, exist_ok=True)
+        self.topology_file = directory / "topology.yaml"
+        self.topology_file.write_text(topology.format(name=name))
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        wanted = [NewTopic(self.source, partitions, 1)]
+        wanted += [
+            NewTopic(topic, partitions, 1, config=topic_config or {})
+            for topic in [*self.outputs, *extra_topics]
+        ]
+        for future in admin.create_topics(wanted).values():
+            future.result(30)
+
+    def feed(self, count: int) -> None:
+        """Append the next `count` numbers to the input, spread over its partitions."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True}
+        )
+        for n in range(self._fed, self._fed + count):
+            producer.produce(
+                self.source,
+                json.dumps({"n": n}).encode(),
+                str(n).encode(),
+                n % self.partitions,
+                timestamp=1_700_000_000_000 + n,
+            )
+            if n % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(30) == 0
+        self._fed += count
+
+    def start_worker(
+        self,
+        *arguments: str,
+        instance: str | None = None,
+        faults: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        until_caught_up: bool = False,
+    ) -> WorkerProcess:
+        """Start `run-worker` on this pipeline's topology; logs are JSON in a file."""
+        number = len(self._workers)
+        fault_directory = self.directory / f"faults{number}"
+        fault_directory.mkdir()
+        log_file = self.directory / f"worker{number}.log"
+        command = [sys.executable, "-m", "tests.support.faulty_worker", "run-worker"]
+        command += [str(self.topology_file), *arguments]
+        chosen = [f"kafka.bootstrap_servers={self.bootstrap_servers}", *settings]
+        if instance is not None:
+            chosen.append(f"worker.instance={self.name}.{instance}")
+        for setting in chosen:
+            command += ["--set", setting]
+        if until_caught_up:
+            command.append("--until-caught-up")
+        environment = os.environ | {
+            "EOS_TEST_FAULTS": ";".join(faults),
+            "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
+        }
+        with log_file.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        worker = WorkerProcess(process, log_file, fault_directory)
+        self._workers.append(worker)
+        return worker
+
+    def finish(self, *, instance: str | None = None, seconds: float = 90) -> None:
+        """Let a healthy worker read the input to its end, and see it end well."""
+        worker = self.start_worker(instance=instance, until_caught_up=True)
+        code = worker.wait(seconds)
+        assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
+
+    def committed(self) -> int:
+        """How many input offsets the group has committed, over all partitions."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        try:
+            positions = consumer.committed(
+                [TopicPartition(self.source, p) for p in range(self.partitions)], timeout=20
+            )
+            return sum(max(position.offset, 0) for position in positions)
+        finally:
+            consumer.close()
+
+    def read(self, topic: str) -> list[tuple[int, bytes | None, bytes | None, int]]:
+        """Read a topic read_committed to its end: partition, key, value, timestamp."""
+        return read_committed(self.bootstrap_servers, topic)
+
+    def verify(self) -> Verdict:
+        """Derive the outputs from the input and compare; see `Verdict`."""
+        numbers = [json.loads(value or b"")["n"] for _, _, value, _ in self.read(self.source)]
+        verdict = Verdict()
+        seen: dict[str, Counter[int]] = {}
+        for topic, factor in self.outputs.items():
+            records = self.read(topic)
+            found = Counter(json.loads(value or b"")["n"] for _, _, value, _ in records)
+            seen[topic] = found
+            expected = Counter(n * factor for n in numbers)
+            verdict.lost += [(topic, n) for n in sorted((expected - found).keys())]
+            extra = found - expected
+            verdict.duplicated += [(topic, n) for n in sorted(extra) if n in expected]
+            verdict.unexpected += [(topic, n) for n in sorted(extra) if n not in expected]
+            verdict.reordered += [(topic, n) for n in _out_of_order(records, self.partitions)]
+        verdict.torn = [
+            n
+            for n in numbers
+            if len({seen[topic][n * factor] > 0 for topic, factor in self.outputs.items()}) > 1
+        ]
+        return verdict
+
+    def stop(self) -> None:
+        """End every process that this pipeline started."""
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+
+
+def _out_of_order(
+    records: list[tuple[int, bytes | None, bytes | None, int]], partitions: int
+) -> list[int]:
+    """Numbers that come before an earlier number of the same input and output partition."""
+    last: dict[tuple[int, int], int] = {}
+    wrong = []
+    for partition, key, value, _ in records:
+        number = int(key or b"-1")
+        lane = (partition, number % partitions)
+        if number < last.get(lane, -1):
+            wrong.append(json.loads(value or b"")["n"])
+        last[lane] = number
+    return wrong
+
+
+def read_committed(
+    bootstrap_servers: str, topic: str
+) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Read every committed record of a topic, in the order of each partition.
+
+    Waits for the last stable offset to reach the end, so a transaction left open fails here.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        metadata = consumer.list_topics(topic, 20).topics[topic]
+        partitions = [TopicPartition(topic, p, 0) for p in metadata.partitions]
+        consumer.assign(partitions)
+        records: list[tuple[int, bytes | None, bytes | None, int]] = []
+        open_ = {p.partition for p in partitions}
+        deadline = time.monotonic() + 60
+        while open_:
+            assert time.monotonic() < deadline, f"{topic}: partitions {open_} have no end"
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    records.append(
+                        (
+                            message.partition(),
+                            message.key(),
+                            message.value(),
+                            message.timestamp()[1],
+                        )
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_.discard(message.partition())
+        return records
+    finally:
+        consumer.close()
