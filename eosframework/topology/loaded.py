@@ -16,6 +16,10 @@ Path = tuple[str | int, ...]
 """Where in a spec: `("streams", "late", "steps", 0)`."""
 
 
+KEY = "@key"
+"""Last part of the path of a key itself, as opposed to its value."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     """Where something is written; line and column count from 1."""
@@ -82,11 +86,15 @@ class LoadedApp:
     Args:
         objects: functions and serdes by the name that the spec refers to them by, for those
             that were given as objects; all others are imported by their name.
+        problems: what kept parts of the topology from being read; the spec is without them.
+        unread: names of the sources and streams that are missing for this reason.
     """
 
     spec: TopologySpec
     source_map: SourceMap = SourceMap("topology")
     objects: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    problems: tuple[Finding, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     def find(self, reference: str) -> Any:
         """Return what a reference names.

@@ -54,6 +54,17 @@ def carriers_of_branches(spec: TopologySpec) -> dict[str, str]:
     return {branch: name for name, s in spec.streams.items() for branch in s.branch_names}
 
 
+def origins(spec: TopologySpec, stream: str) -> list[str]:
+    """Return the sources whose records reach a stream, in declared order."""
+    carriers = carriers_of_branches(spec)
+    edges = {
+        name: {carriers.get(parent, parent) for parent in declared.from_}
+        for name, declared in spec.streams.items()
+    }
+    reached = _reachable(edges, [stream])
+    return [source for source in spec.sources if source in reached]
+
+
 def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
     """Return the streams with every stream after those it reads, and those in a cycle.
 

@@ -1,0 +1,233 @@
+"""From a spec to the graph that a worker runs: functions and serdes found, nodes linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eosframework.serdes import BYTES, CHECKED_BYTES, Serde
+from eosframework.topology.graph import (
+    Function,
+    Graph,
+    OnError,
+    Operator,
+    Policy,
+    Sink,
+    Source,
+    Step,
+    SubTopology,
+)
+from eosframework.topology.lint import lint
+from eosframework.topology.loaded import LoadedApp, Severity, refusal
+from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part, origins
+from eosframework.topology.spec import DeadLetter, SinkSpec, StepSpec, StreamSpec, TopologySpec
+
+Nodes = list["Step | Sink"]
+
+_KEEPS_KEY = ("filter", "map_values", "flat_map_values", "peek")
+_KEEPS_VALUE = ("filter", "peek", "select_key")
+
+
+def resolve(topology: LoadedApp | TopologySpec) -> Graph:
+    """Return the graph of a topology.
+
+    Raises:
+        TopologyError: names every error that `lint` finds, each with its place.
+    """
+    app = topology if isinstance(topology, LoadedApp) else LoadedApp(topology)
+    findings = lint(app)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise refusal(findings)
+    return _Resolver(app).graph()
+
+
+class _Resolver:
+    """Makes the nodes of every stream and hangs them onto those it reads."""
+
+    def __init__(self, app: LoadedApp) -> None:
+        self._app = app
+        self._spec = app.spec
+        self._sources: dict[str, Source] = {}
+        self._ends: dict[str, list[Nodes]] = {}
+        """By source, stream or branch: the lists to which a node that reads it is added."""
+        self._policies: dict[str, OnError] = {}
+        self._changes: dict[str, frozenset[str]] = {}
+        """By source, stream or branch: which of key and value a function may have made."""
+
+    def graph(self) -> Graph:
+        """Return the whole graph."""
+        ordered = in_order(self._spec)[0]
+        self._set_policies(ordered)
+        for name in self._spec.sources:
+            self._add_source(name)
+        for name in ordered:
+            self._add_stream(name, self._spec.streams[name])
+        parts = [self._sub_topology(p) for p in connected_parts(self._spec) if p.streams]
+        return Graph(self._spec.application, tuple(part for part in parts if part.sources))
+
+    def _set_policies(self, ordered: list[str]) -> None:
+        """A stream without a policy has that of the first stream it reads that has one."""
+        for name in ordered:
+            stream = self._spec.streams[name]
+            inherited = (self._policies[p] for p in stream.from_ if p in self._policies)
+            policy = _on_error(stream.on_error) or next(inherited, OnError())
+            for member in (name, *stream.branch_names):
+                self._policies[member] = policy
+
+    def _add_source(self, name: str) -> None:
+        declared = self._spec.sources[name]
+        twin = next((s for s in self._sources.values() if s.topic == declared.topic), None)
+        if twin is None:
+            readers = (n for n, s in self._spec.streams.items() if name in s.from_)
+            inherited = (self._policies[reader] for reader in readers)
+            timestamp = declared.timestamp
+            twin = Source(
+                name=name,
+                topic=declared.topic,
+                key=self._app.serde(declared.key),
+                value=self._app.serde(declared.value),
+                timestamp=None if timestamp is None else self._function(timestamp),
+                on_error=_on_error(declared.on_error) or next(inherited, OnError()),
+            )
+        self._sources[name] = twin
+        self._ends[name] = [twin.children]
+        self._changes[name] = frozenset()
+
+    def _add_stream(self, name: str, stream: StreamSpec) -> None:
+        ends = [end for parent in stream.from_ for end in self._ends[parent]]
+        changes = frozenset[str]().union(*(self._changes[parent] for parent in stream.from_))
+        for i, declared in enumerate(stream.steps):
+            step = self._step(name, i, declared)
+            _hang(step, ends)
+            ends = [step.children]
+            changes |= _changed(declared.operator)
+        self._ends[name] = ends
+        self._changes[name] = changes
+        for declared in stream.to:
+            _hang(self._sink(name, declared, changes), ends)
+        if stream.branch:
+            _hang(self._branch(name, stream, changes), ends)
+
+    def _step(self, stream: str, index: int, declared: StepSpec) -> Step:
+        return Step(
+            name=f"{stream}.steps[{index}] {declared.operator}({declared.function})",
+            stream=stream,
+            operator=Operator(declared.operator),
+            function=self._function(declared.function),
+            on_error=self._policies[stream],
+        )
+
+    def _branch(self, stream: str, declared: StreamSpec, changes: frozenset[str]) -> Step:
+        predicates: list[Function | None] = [
+            self._function(reference) for reference in declared.predicates.values()
+        ]
+        if len(declared.branch_names) > len(predicates):
+            predicates.append(None)
+        branches: list[tuple[Function | None, Nodes]] = []
+        for name, predicate in zip(declared.branch_names, predicates, strict=True):
+            nodes: Nodes = []
+            branches.append((predicate, nodes))
+            self._ends[name] = [nodes]
+            self._changes[name] = changes
+        label = f"branch({', '.join(declared.branch_names)})"
+        return Step(
+            name=f"{stream}.{label}",
+            stream=stream,
+            operator=Operator.BRANCH,
+            function=Function(label, _chooser(predicates)),
+            on_error=self._policies[stream],
+            branches=tuple(branches),
+        )
+
+    def _sink(self, stream: str, declared: SinkSpec, changes: frozenset[str]) -> Sink:
+        origin = self._spec.sources[origins(self._spec, stream)[0]]
+        topic: str | Function
+        if declared.topic is not None:
+            topic = declared.topic
+        else:
+            chooser = self._function(f"{declared.topic_from}")
+            topic = _restricted(chooser, declared.topics) if declared.topics else chooser
+        return Sink(
+            name=f"{stream}.to({declared.label})",
+            topic=topic,
+            key=self._sink_serde(declared.key or origin.key, "key" in changes, declared.key),
+            value=self._sink_serde(
+                declared.value or origin.value, "value" in changes, declared.value
+            ),
+            on_error=self._policies[stream],
+        )
+
+    def _sink_serde(self, name: str, changed: bool, stated: str | None) -> Serde:
+        """Bytes that come straight from the source need no check; all others get one."""
+        serde = self._app.serde(name)
+        return CHECKED_BYTES if serde is BYTES and (changed or stated) else serde
+
+    def _function(self, reference: str) -> Function:
+        return Function(reference, self._app.find(reference))
+
+    def _sub_topology(self, part: Part) -> SubTopology:
+        sources = tuple(
+            {id(s): s for n in part.sources if (s := self._sources[n]).children}.values()
+        )
+        topics: set[str] = {s.on_error.topic for s in sources if s.on_error.topic is not None}
+        dynamic: list[str] = []
+        for name in part.streams:
+            stream = self._spec.streams[name]
+            policy = self._policies[name]
+            if policy.topic is not None and (stream.steps or stream.to or stream.branch):
+                topics.add(policy.topic)
+            for sink in stream.to:
+                topics.update((sink.topic,) if sink.topic else sink.topics)
+                if sink.topic_from is not None:
+                    dynamic.append(f"{name}.to({sink.label})")
+        return SubTopology(
+            name_of_part(self._spec, part), sources, tuple(sorted(topics)), tuple(dynamic)
+        )
+
+
+def _hang(node: Step | Sink, ends: list[Nodes]) -> None:
+    for end in ends:
+        if node not in end:
+            end.append(node)
+
+
+def _changed(operator: str) -> frozenset[str]:
+    key = () if operator in _KEEPS_KEY else ("key",)
+    value = () if operator in _KEEPS_VALUE else ("value",)
+    return frozenset((*key, *value))
+
+
+def _on_error(policy: str | DeadLetter | None) -> OnError | None:
+    if policy is None:
+        return None
+    if isinstance(policy, DeadLetter):
+        return OnError(Policy.DEAD_LETTER, policy.dead_letter)
+    return OnError(Policy(policy))
+
+
+def _chooser(predicates: list[Function | None]) -> Callable[[Any], int | None]:
+    """Return what gives the index of the first branch that takes a value, or None."""
+    calls = [None if predicate is None else predicate.call for predicate in predicates]
+
+    def choose(value: Any) -> int | None:
+        for index, call in enumerate(calls):
+            if call is None or call(value):
+                return index
+        return None
+
+    return choose
+
+
+def _restricted(chooser: Function, topics: tuple[str, ...]) -> Function:
+    """Return a chooser that refuses topics that the sink does not declare."""
+    allowed, call = frozenset(topics), chooser.call
+
+    def choose(record: Any) -> str:
+        topic = call(record)
+        if topic not in allowed:
+            raise ValueError(
+                f"{chooser.name} chose topic {topic!r}; the sink declares {', '.join(topics)}"
+            )
+        return topic
+
+    return Function(chooser.name, choose)
