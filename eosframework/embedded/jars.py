@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import ssl
+import sys
 from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -119,6 +121,11 @@ def _fetch(home: Path, names: list[str], locked: Mapping[str, str]) -> None:
     A download that was cut short leaves damaged poms or jars in the resolver's directory, so
     the second attempt starts from an empty one.
     """
+    print(
+        f"fetching {len(names)} of the {len(locked)} jars of Apache Kafka {KAFKA_VERSION} "
+        f"into {home}",
+        file=sys.stderr,
+    )
     repository = home / "repository"
     failure: Exception | None = None
     for _ in range(2):
@@ -157,20 +164,22 @@ def _resolve_into(
         artifacts = {dependency.artifact.filename: dependency.artifact for dependency in wanted}
         if unknown := sorted(set(names) - set(artifacts)):
             raise ComponentFailed(f"{KAFKA} does not depend on {unknown}, which the lock names")
-        downloads = {name: artifacts[name].resolve() for name in names}
-    for name, fetched in downloads.items():
-        if (digest := _sha256(fetched)) != locked[name]:
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            jobs = [pool.submit(artifacts[name].resolve) for name in names]
+        fetched = [job.result() for job in jobs]
+    for name, file in zip(names, fetched, strict=True):
+        if (digest := _sha256(file)) != locked[name]:
             raise ComponentFailed(
                 f"{name} has the sha256 {digest}, but the lock says {locked[name]}"
             )
-        fetched.replace(jars / name)
+        file.replace(jars / name)
 
 
 @contextmanager
 def _trusting_the_system() -> Generator[None]:
     """Let the downloads trust what the system trusts; the package requests brings its own list."""
-    bundle = ssl.get_default_verify_paths().cafile
-    if bundle is None or os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+    bundle = ssl.get_default_verify_paths().cafile or ""
+    if not bundle or os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
         yield
         return
     os.environ["REQUESTS_CA_BUNDLE"] = bundle
