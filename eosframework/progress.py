@@ -60,13 +60,14 @@ class ProgressEvents:
     def __init__(self) -> None:
         self._events = structlog.get_logger("eosframework.progress")
         self._due = time.monotonic() + EVENT_SECONDS
-        self._last = 0
+        self._shown_records: int = 0
 
     def show(self, counts: WorkerCounts) -> None:
         """Log if it is time and records were processed since."""
         now = time.monotonic()
-        if now >= self._due and counts.records != self._last:
-            self._due, self._last = now + EVENT_SECONDS, counts.records
+        if now >= self._due and counts.records != self._shown_records:
+            self._due = now + EVENT_SECONDS
+            self._shown_records = counts.records
             self._events.info("progress", **asdict(counts))
 
 

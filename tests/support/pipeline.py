@@ -14,28 +14,28 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 TOPOLOGY = """\
-application: {name}
+application: NAME
 sources:
-  numbers: {{topic: {name}.in, key: bytes, value: json}}
+  numbers: {topic: NAME.in, key: bytes, value: json}
 streams:
   doubled:
     from: numbers
-    steps: [{{map_values: "tests.support.functions:double"}}]
-    to: [{{topic: {name}.doubled, value: json}}]
+    steps: [{map_values: "tests.support.functions:double"}]
+    to: [{topic: NAME.doubled, value: json}]
   tripled:
     from: numbers
-    steps: [{{map_values: "tests.support.functions:triple"}}]
-    to: [{{topic: {name}.tripled, value: json}}]
+    steps: [{map_values: "tests.support.functions:triple"}]
+    to: [{topic: NAME.tripled, value: json}]
 """
 
 
@@ -120,7 +120,8 @@ class Pipeline:
     """One application on one broker, with topics of its own.
 
     Args:
-        topology: YAML with `{name}` where the application's name goes.
+        topology: YAML with `NAME` where the application's name goes.
+        small_outputs: the outputs take messages of at most 10,000 bytes.
     """
 
     def __init__(
@@ -131,8 +132,7 @@ class Pipeline:
         *,
         topology: str = TOPOLOGY,
         partitions: int = 4,
-        topic_config: dict[str, str] | None = None,
-        extra_topics: Sequence[str] = (),
+        small_outputs: bool = False,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.name = name
@@ -144,13 +144,16 @@ class Pipeline:
         self.partitions = partitions
         directory.mkdir(parents=True, exist_ok=True)
         self.topology_file = directory / "topology.yaml"
-        self.topology_file.write_text(topology.format(name=name))
+        self.topology_file.write_text(topology.replace("NAME", name))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         wanted = [NewTopic(self.source, partitions, 1)]
         wanted += [
-            NewTopic(topic, partitions, 1, config=topic_config or {})
-            for topic in [*self.outputs, *extra_topics]
+            NewTopic(
+                topic, partitions, 1, config={"max.message.bytes": "10000"} if small_outputs else {}
+            )
+            for topic in self.outputs
         ]
+        wanted.append(NewTopic(f"{name}.dead", 1, 1))
         for future in admin.create_topics(wanted).values():
             future.result(30)
 
@@ -179,6 +182,7 @@ class Pipeline:
         faults: Sequence[str] = (),
         settings: Sequence[str] = (),
         until_caught_up: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> WorkerProcess:
         """Start `run-worker` on this pipeline's topology; logs are JSON in a file."""
         number = len(self._workers)
@@ -194,7 +198,7 @@ class Pipeline:
             command += ["--set", setting]
         if until_caught_up:
             command.append("--until-caught-up")
-        environment = os.environ | {
+        own = {
             "EOS_TEST_FAULTS": ";".join(faults),
             "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
         }
@@ -202,7 +206,7 @@ class Pipeline:
             process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
-                env=environment,
+                env=os.environ | own | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -228,18 +232,36 @@ class Pipeline:
         finally:
             consumer.close()
 
-    def read(self, topic: str) -> list[tuple[int, bytes | None, bytes | None, int]]:
-        """Read a topic read_committed to its end: partition, key, value, timestamp."""
+    def stable_offsets(self) -> int:
+        """The sum of the last stable offsets of the output topics."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "watcher",
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            return sum(
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1]
+                for topic in self.outputs
+                for p in range(self.partitions)
+            )
+        finally:
+            consumer.close()
+
+    def read(self, topic: str) -> list[Message]:
+        """Read a topic read_committed to its end."""
         return read_committed(self.bootstrap_servers, topic)
 
     def verify(self) -> Verdict:
         """Derive the outputs from the input and compare; see `Verdict`."""
-        numbers = [json.loads(value or b"")["n"] for _, _, value, _ in self.read(self.source)]
+        numbers = [number_in(message) for message in self.read(self.source)]
         verdict = Verdict()
         seen: dict[str, Counter[int]] = {}
         for topic, factor in self.outputs.items():
             records = self.read(topic)
-            found = Counter(json.loads(value or b"")["n"] for _, _, value, _ in records)
+            found = Counter(number_in(message) for message in records)
             seen[topic] = found
             expected = Counter(n * factor for n in numbers)
             verdict.lost += [(topic, n) for n in sorted((expected - found).keys())]
@@ -262,24 +284,25 @@ class Pipeline:
                 worker.process.wait()
 
 
-def _out_of_order(
-    records: list[tuple[int, bytes | None, bytes | None, int]], partitions: int
-) -> list[int]:
+def number_in(message: Message) -> int:
+    """The number that a record of these topologies carries."""
+    return json.loads(message.value() or b"")["n"]
+
+
+def _out_of_order(records: list[Message], partitions: int) -> list[int]:
     """Numbers that come before an earlier number of the same input and output partition."""
     last: dict[tuple[int, int], int] = {}
     wrong = []
-    for partition, key, value, _ in records:
-        number = int(key or b"-1")
-        lane = (partition, number % partitions)
+    for message in records:
+        number = int(message.key() or b"-1")
+        lane = (message.partition(), number % partitions)
         if number < last.get(lane, -1):
-            wrong.append(json.loads(value or b"")["n"])
+            wrong.append(number)
         last[lane] = number
     return wrong
 
 
-def read_committed(
-    bootstrap_servers: str, topic: str
-) -> list[tuple[int, bytes | None, bytes | None, int]]:
+def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
     """Read every committed record of a topic, in the order of each partition.
 
     Waits for the last stable offset to reach the end, so a transaction left open fails here.
@@ -298,7 +321,7 @@ def read_committed(
         metadata = consumer.list_topics(topic, 20).topics[topic]
         partitions = [TopicPartition(topic, p, 0) for p in metadata.partitions]
         consumer.assign(partitions)
-        records: list[tuple[int, bytes | None, bytes | None, int]] = []
+        records: list[Message] = []
         open_ = {p.partition for p in partitions}
         deadline = time.monotonic() + 60
         while open_:
@@ -306,14 +329,7 @@ def read_committed(
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:
-                    records.append(
-                        (
-                            message.partition(),
-                            message.key(),
-                            message.value(),
-                            message.timestamp()[1],
-                        )
-                    )
+                    records.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     open_.discard(message.partition())
         return records

@@ -1,0 +1,91 @@
+"""A record that cannot be processed or written goes the way of on_error; no other suffers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.pipeline import Pipeline, number_in
+
+ONE_STREAM = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:FUNCTION"}]
+    on_error: ON_ERROR
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+
+def numbers(pipeline: Pipeline) -> list[int]:
+    return sorted(number_in(message) for message in pipeline.read(f"{pipeline.name}.doubled"))
+
+
+@pytest.fixture
+def one_stream(make_pipeline: Callable[..., Pipeline]) -> Callable[..., Pipeline]:
+    def make(function: str, on_error: str, **options: object) -> Pipeline:
+        topology = ONE_STREAM.replace("FUNCTION", function).replace("ON_ERROR", on_error)
+        pipeline = make_pipeline(topology=topology, **options)
+        pipeline.feed(100)
+        return pipeline
+
+    return make
+
+
+def test_fail_stops_before_the_record_and_names_it(one_stream: Callable[..., Pipeline]) -> None:
+    pipeline = one_stream("refuse_thirteen", "fail", partitions=1)
+    worker = pipeline.start_worker(until_caught_up=True)
+    assert worker.wait() == 2
+    assert "@13 failed in step" in worker.log
+    assert "Traceback" not in worker.log
+    assert numbers(pipeline) == list(range(13))
+    assert pipeline.committed() == 13
+
+
+def test_skip_goes_on_without_the_record(one_stream: Callable[..., Pipeline]) -> None:
+    pipeline = one_stream("refuse_thirteen", "skip")
+    pipeline.finish()
+    expected = [n for n in range(100) if n != 13]
+    assert numbers(pipeline) == expected
+
+
+@pytest.mark.parametrize("function", ["refuse_thirteen", "inflate"])
+def test_a_dead_letter_tells_where_the_record_came_from(
+    one_stream: Callable[..., Pipeline], function: str
+) -> None:
+    pipeline = one_stream(function, "{dead_letter: NAME.dead}", small_outputs=True)
+    pipeline.finish()
+    expected = [n for n in range(100) if n != 13]
+    assert numbers(pipeline) == expected
+    [letter] = pipeline.read(f"{pipeline.name}.dead")
+    headers = dict(letter.headers())
+    assert json.loads(letter.value()) == {"n": 13}
+    assert headers["eos.topic"] == pipeline.source.encode()
+    assert headers["eos.partition"] == b"1"
+    assert headers["eos.offset"] == b"3"
+    assert headers["eos.error"]
+    assert headers["eos.step"]
+
+
+def test_a_batch_that_is_too_large_is_split_where_no_record_is(
+    one_stream: Callable[..., Pipeline],
+) -> None:
+    pipeline = one_stream("pad", "fail", small_outputs=True)
+    pipeline.finish()
+    assert numbers(pipeline) == list(range(100))
+
+
+def test_a_record_that_outlasts_its_transaction_is_named(
+    one_stream: Callable[..., Pipeline],
+) -> None:
+    pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
+    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=2"])
+    assert worker.wait() == 2
+    assert "@13 was still being processed" in worker.log
+    assert "Traceback" not in worker.log
+    assert numbers(pipeline) == list(range(pipeline.committed()))

@@ -1,0 +1,83 @@
+"""A worker killed at any point of the cycle loses nothing, doubles nothing, tears nothing."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.support.pipeline import Pipeline
+
+RECORDS = 4000
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "takeover.before_init=kill@1",
+        "takeover.after_init=kill@1",
+        "takeover.after_assign=kill@1",
+        "transaction.after_begin=kill@3",
+        "transaction.after_produce=kill@3",
+        "transaction.after_send_offsets=kill@3",
+        "transaction.before_commit=kill@3",
+        "transaction.after_commit=kill@3",
+    ],
+)
+def test_a_worker_killed_at_a_step_is_replaced_without_a_trace(
+    pipeline: Pipeline, fault: str
+) -> None:
+    pipeline.feed(RECORDS)
+    victim = pipeline.start_worker(instance="one", faults=[fault])
+    victim.wait_for_fault(fault.partition("=")[0])
+    assert victim.wait() == -signal.SIGKILL
+    pipeline.feed(RECORDS)
+    pipeline.finish(instance="one")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+@pytest.mark.parametrize("point", ["revoke.before_commit", "revoke.after_commit"])
+def test_a_worker_killed_during_a_rebalance_is_replaced_without_a_trace(
+    pipeline: Pipeline, point: str
+) -> None:
+    pipeline.feed(RECORDS)
+    victim = pipeline.start_worker(
+        instance="one",
+        faults=[f"{point}=kill@1"],
+        settings=["worker.session_timeout_seconds=6"],
+    )
+    victim.wait_for_event("task_assigned", 4)
+    pipeline.feed(RECORDS)
+    other = pipeline.start_worker(instance="two", settings=["worker.session_timeout_seconds=6"])
+    victim.wait_for_fault(point)
+    assert victim.wait() == -signal.SIGKILL
+    other.wait_for_event("task_assigned", 4, seconds=60)
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
+    pipeline.finish(instance="two")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_supervised_worker_killed_again_and_again_is_restarted_each_time(
+    pipeline: Pipeline,
+) -> None:
+    import psutil
+
+    pipeline.feed(RECORDS)
+    supervisor = pipeline.start_worker("--processes", "2", instance="pair")
+    supervisor.wait_for_event("task_assigned", 4)
+    for kills in range(1, 5):
+        pipeline.feed(RECORDS // 4)
+        children = psutil.Process(supervisor.process.pid).children()
+        assert len(children) == 2
+        children[kills % 2].kill()
+        supervisor.wait_for_event("worker_died", kills)
+        supervisor.wait_for_event("worker_started", 2 + kills)
+        supervisor.wait_for_event("task_assigned", 4 + 2 * kills)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+    pipeline.finish()
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict

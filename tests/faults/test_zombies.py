@@ -1,0 +1,87 @@
+"""A worker that was stopped and comes back cannot write what its successor has written."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.support.pipeline import Pipeline, wait_until
+
+RECORDS = 4000
+SHORT_SESSION = ["worker.session_timeout_seconds=6"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["transaction.after_produce", "transaction.after_send_offsets", "transaction.before_commit"],
+)
+def test_a_zombie_is_fenced_and_its_outputs_stay_invisible(pipeline: Pipeline, point: str) -> None:
+    pipeline.feed(RECORDS)
+    zombie = pipeline.start_worker(
+        instance="one", faults=[f"{point}=stop@3"], settings=SHORT_SESSION
+    )
+    zombie.wait_for_fault(point)
+    successor = pipeline.start_worker(instance="two", settings=SHORT_SESSION)
+    successor.wait_for_event("task_assigned", 4)
+    wait_until(lambda: pipeline.committed() == RECORDS, "the successor's commit")
+    assert zombie.process.poll() is None, "the zombie ended before it was continued"
+    zombie.signal(signal.SIGCONT)
+    wait_until(
+        lambda: (
+            bool(zombie.events("task_fenced") or zombie.events("partitions_lost"))
+            or zombie.process.poll() is not None
+        ),
+        "the zombie noticing",
+    )
+    pipeline.feed(RECORDS)
+    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "the rest")
+    for worker in (zombie, successor):
+        if worker.process.poll() is None:
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_second_worker_with_the_same_identity_ends_the_first(pipeline: Pipeline) -> None:
+    """On another host: the lock that refuses it on one host is not there."""
+    pipeline.feed(RECORDS)
+    first = pipeline.start_worker(instance="one")
+    first.wait_for_event("task_assigned", 4)
+    second = pipeline.start_worker(
+        instance="one", environment={"XDG_RUNTIME_DIR": str(pipeline.directory / "other_host")}
+    )
+    second.wait_for_event("task_assigned", 4)
+    assert first.wait() == 3
+    assert "another" in first.log
+    pipeline.feed(RECORDS)
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    pipeline.finish(instance="one")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipeline) -> None:
+    pipeline.feed(RECORDS)
+    worker = pipeline.start_worker(
+        instance="one",
+        faults=["transaction.before_commit=stop@3"],
+        settings=["worker.transaction_timeout_seconds=2"],
+    )
+    worker.wait_for_fault("transaction.before_commit")
+    before = pipeline.stable_offsets()
+    wait_until(
+        lambda: pipeline.stable_offsets() > before,
+        "the broker's abort of the expired transactions",
+        seconds=40,
+    )
+    worker.signal(signal.SIGCONT)
+    worker.wait_for_event("task_recovered")
+    wait_until(lambda: pipeline.committed() == RECORDS, "all records")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert worker.events("task_fenced")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
