@@ -24,6 +24,7 @@ SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "8",
     "num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 """Internal topics are made at their first use; few partitions make that quick."""
 
