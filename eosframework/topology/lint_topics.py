@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from eosframework.topology.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, name_of_part, origins
 from eosframework.topology.spec import DeadLetter, TopologySpec
-from eosframework.txnid.identity import REGISTRY
+from eosframework.txnid import registry_topic
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -21,11 +21,6 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
     yield from _sink_serdes(app)
     yield from _dead_letters(app)
     yield from _loops(app)
-
-
-def registry_topic(application: str) -> str:
-    """Return the topic in which an application keeps what has to outlast its offsets."""
-    return f"{application}.{REGISTRY}"
 
 
 def _topic_names(app: LoadedApp) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from eosframework.txnid.identity import (
     prefix,
     refuse_bad_name,
     refuse_reserved_name,
+    registry_topic,
 )
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "prefix",
     "refuse_bad_name",
     "refuse_reserved_name",
+    "registry_topic",
     "tasks",
 ]

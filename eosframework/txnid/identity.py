@@ -98,6 +98,11 @@ def prefix(application: str) -> str:
     return f"{application}-"
 
 
+def registry_topic(application: str) -> str:
+    """Return the topic in which an application keeps what has to outlast its offsets."""
+    return f"{application}.{REGISTRY}"
+
+
 def refuse_bad_name(what: str, name: str) -> None:
     """Raise unless `name` can be part of a transactional id.
 

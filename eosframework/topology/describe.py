@@ -1,0 +1,233 @@
+"""A graph for people and tools: as data, as text, as a mermaid diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eosframework.topology.graph import Function, Graph, OnError, Sink, Source, Step, SubTopology
+from eosframework.txnid import co_partitioned, registry_topic, tasks
+
+Partitions = Mapping[str, int]
+"""Number of partitions by topic."""
+
+Node = Source | Step | Sink
+
+
+def describe(graph: Graph, partitions: Partitions | None = None) -> dict[str, Any]:
+    """Return the graph as plain data.
+
+    Args:
+        graph: what `resolve` gave.
+        partitions: number of partitions by source topic, where they are known.
+
+    Raises:
+        TopologyError: sources of one sub-topology have different numbers of partitions.
+    """
+    parts = graph.sub_topologies
+    return {
+        "application": graph.application,
+        "registry_topic": registry_topic(graph.application),
+        "source_topics": sorted({s.topic for part in parts for s in part.sources}),
+        "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
+        "sub_topologies": [_describe_part(graph, part, partitions or {}) for part in parts],
+    }
+
+
+def as_text(graph: Graph, partitions: Partitions | None = None) -> str:
+    """Return the graph as indented text: what reads what, in order."""
+    lines = [f"application {graph.application}"]
+    for part in describe(graph, partitions)["sub_topologies"]:
+        lines += ["", f"sub-topology {part['name']}"]
+        if part["partitions"] is None:
+            lines.append(f"  one task for each partition, writing as {part['transactional_id']}")
+        else:
+            ids = part["transactional_ids"]
+            lines.append(f"  {len(ids)} tasks, writing as {ids[0]} … {ids[-1]}")
+        for topic in part["sink_topics"]:
+            lines.append(f"  writes {topic}")
+        lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
+    for part in graph.sub_topologies:
+        lines += ["", f"records of {part.name}"]
+        shown: set[int] = set()
+        for source in part.sources:
+            lines += _text_of(source, 1, shown)
+    return "\n".join(lines)
+
+
+def as_mermaid(graph: Graph) -> str:
+    """Return the graph as a mermaid flowchart."""
+    lines = ["flowchart LR"]
+    topics = _Ids("t")
+    nodes = _Ids("n")
+    edges: list[str] = []
+    for number, part in enumerate(graph.sub_topologies):
+        lines.append(f"  subgraph p{number}[{_quote(part.name)}]")
+        for node in _walk(part):
+            lines.append(f"    {nodes.of(id(node))}[{_quote(_label(node))}]")
+            edges += _edges(node, nodes, topics)
+        lines.append("  end")
+    lines += [f"  {name}[({_quote(str(topic))})]" for topic, name in topics.known.items()]
+    return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
+
+
+def _describe_part(graph: Graph, part: SubTopology, partitions: Partitions) -> dict[str, Any]:
+    counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
+    complete = len(counts) == len(part.sources)
+    return {
+        "name": part.name,
+        "transactional_id": f"{graph.application}-{part.name}-{{partition}}",
+        "partitions": co_partitioned(part.name, counts) if complete else None,
+        "transactional_ids": [str(task) for task in tasks(graph.application, part.name, counts)]
+        if complete
+        else None,
+        "sources": [_describe_source(source) for source in part.sources],
+        "steps": [_describe_step(n) for n in _walk(part) if isinstance(n, Step)],
+        "sinks": [_describe_sink(n) for n in _walk(part) if isinstance(n, Sink)],
+        "sink_topics": list(part.sink_topics),
+        "dynamic_sinks": list(part.dynamic_sinks),
+    }
+
+
+def _describe_source(source: Source) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "topic": source.topic,
+        "key": source.key.name,
+        "value": source.value.name,
+        "timestamp": None if source.timestamp is None else source.timestamp.name,
+        "on_error": _describe_policy(source.on_error),
+        "next": [child.name for child in source.children],
+    }
+
+
+def _describe_step(step: Step) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": step.name,
+        "stream": step.stream,
+        "operator": str(step.operator),
+        "function": step.function.name,
+        "on_error": _describe_policy(step.on_error),
+        "next": [child.name for child in step.children],
+    }
+    if step.branches:
+        described["branches"] = [
+            {"predicate": predicate and predicate.name, "next": [child.name for child in nodes]}
+            for predicate, nodes in step.branches
+        ]
+    return described
+
+
+def _describe_sink(sink: Sink) -> dict[str, Any]:
+    dynamic = isinstance(sink.topic, Function)
+    return {
+        "name": sink.name,
+        "topic": None if dynamic else sink.topic,
+        "topic_from": sink.topic.name if isinstance(sink.topic, Function) else None,
+        "key": sink.key.name,
+        "value": sink.value.name,
+        "on_error": _describe_policy(sink.on_error),
+    }
+
+
+def _describe_policy(policy: OnError) -> dict[str, Any]:
+    return {"policy": str(policy.policy), "topic": policy.topic}
+
+
+def _walk(part: SubTopology) -> Iterator[Node]:
+    """Give every node once, each before those that follow it on its first path."""
+    seen: set[int] = set()
+    todo: list[Node] = list(reversed(part.sources))
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo.extend(reversed([child for _, child in _followers(node)]))
+
+
+def _followers(node: Node) -> list[tuple[str, Step | Sink]]:
+    """Return what takes a node's records, each with the label of the way there."""
+    if isinstance(node, Sink):
+        return []
+    followers: list[tuple[str, Step | Sink]] = [("", child) for child in node.children]
+    if isinstance(node, Step):
+        for predicate, nodes in node.branches:
+            label = "else" if predicate is None else predicate.name
+            followers += [(label, child) for child in nodes]
+    return followers
+
+
+def _text_of(
+    node: Node, depth: int, shown: set[int], policy: OnError | None = None
+) -> Iterator[str]:
+    """Write a node and what follows; its policy only where it is not that of the one before."""
+    again = " (merged, as above)" if id(node) in shown else ""
+    ending = "" if node.on_error == policy else f", on error: {_policy_label(node.on_error)}"
+    yield f"{'  ' * depth}{_text_label(node)}{again or ending}"
+    if again:
+        return
+    shown.add(id(node))
+    for label, child in _followers(node):
+        if label:
+            yield f"{'  ' * (depth + 1)}{label}:"
+        yield from _text_of(child, depth + 1 + bool(label), shown, node.on_error)
+
+
+def _policy_label(policy: OnError) -> str:
+    return f"{policy.policy} {policy.topic}" if policy.topic else str(policy.policy)
+
+
+def _text_label(node: Node) -> str:
+    match node:
+        case Source():
+            return f"{node.topic} ({node.key.name} key, {node.value.name} value)"
+        case Sink():
+            return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
+        case Step():
+            return node.name
+
+
+def _label(node: Node) -> str:
+    match node:
+        case Source():
+            return f"read {node.topic}"
+        case Sink():
+            return f"write {_target(node)}"
+        case Step():
+            return node.name
+
+
+def _target(sink: Sink) -> str:
+    if isinstance(sink.topic, Function):
+        return f"a topic chosen by {sink.topic.name}"
+    return sink.topic
+
+
+def _edges(node: Node, nodes: _Ids, topics: _Ids) -> Iterator[str]:
+    name = nodes.of(id(node))
+    if isinstance(node, Source):
+        yield f"{topics.of(node.topic)} --> {name}"
+    if isinstance(node, Sink):
+        yield f"{name} --> {topics.of(_target(node))}"
+    for label, child in _followers(node):
+        arrow = f"-->|{_quote(label)}|" if label else "-->"
+        yield f"{name} {arrow} {nodes.of(id(child))}"
+    if node.on_error.topic is not None and not isinstance(node, Sink):
+        yield f"{name} -. on error .-> {topics.of(node.on_error.topic)}"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace('"', "#quot;").replace("<", "&lt;").replace(">", "&gt;") + '"'
+
+
+class _Ids:
+    """Short names for mermaid, in order of first use."""
+
+    def __init__(self, letter: str) -> None:
+        self.known: dict[object, str] = {}
+        self._letter = letter
+
+    def of(self, thing: object) -> str:
+        """Return the name of one thing."""
+        return self.known.setdefault(thing, f"{self._letter}{len(self.known)}")
