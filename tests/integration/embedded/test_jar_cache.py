@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eosframework.embedded.jars import damaged_jars, kafka_jars, locked_jars
+
+SMALL_JARS = ["jspecify-1.0.0.jar", "slf4j-api-1.7.36.jar"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own with the jars of the shared one, which nothing here can damage."""
+    home = kafka_jars().parent
+    shutil.copytree(home, tmp_path / home.name)
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+    return tmp_path / home.name
+
+
+def test_damaged_and_missing_jars_are_fetched_again(cache: Path) -> None:
+    cut, missing = (cache / "jars" / name for name in SMALL_JARS)
+    cut.write_bytes(cut.read_bytes()[:100])
+    missing.unlink()
+
+    assert damaged_jars(kafka_jars(), locked_jars()) == []
+
+
+def test_a_jar_changed_in_place_is_noticed_although_its_size_is_the_same(cache: Path) -> None:
+    assert kafka_jars() == cache / "jars"
+    jar = cache / "jars" / SMALL_JARS[0]
+    jar.write_bytes(bytes(jar.stat().st_size))
+
+    assert damaged_jars(kafka_jars(), locked_jars()) == []
+
+
+def test_nothing_but_the_locked_jars_is_on_the_class_path(cache: Path) -> None:
+    (cache / "jars" / "stranger.jar").write_bytes(b"")
+
+    assert {file.name for file in kafka_jars().iterdir()} == set(locked_jars())
+
+
+def test_a_download_that_was_cut_short_is_repaired(cache: Path) -> None:
+    (cache / "jars" / SMALL_JARS[0]).unlink()
+    for pom in (cache / "repository").rglob("*.pom"):
+        pom.write_bytes(b"<project>")
+
+    assert damaged_jars(kafka_jars(), locked_jars()) == []
+
+
+def test_processes_that_start_together_fill_the_cache_once(cache: Path) -> None:
+    (cache / "jars" / SMALL_JARS[0]).unlink()
+    program = "from eosframework.embedded.jars import kafka_jars; kafka_jars()"
+
+    together = [
+        subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=os.environ)
+        for _ in range(3)
+    ]
+    said = b"".join(process.communicate()[1] for process in together)
+
+    assert [process.returncode for process in together] == [0, 0, 0]
+    assert said.count(b"fetching") == 1
+    assert damaged_jars(cache / "jars", locked_jars()) == []
