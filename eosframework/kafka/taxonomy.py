@@ -179,7 +179,7 @@ def classify(error: BaseException | KafkaError, call: Call) -> Verdict:
     where the broker has done the commit (txnmgr.c, handle_EndTxn).
     """
     kafka = kafka_error(error)
-    failure = table().failures.get(kafka.code())
+    failure = table().failures.get(_cause(kafka))
     if failure is None:
         action = table().others[_flag(kafka)][call]
         return _verdict(kafka, action, kafka.str() or "unknown error", None)
@@ -187,6 +187,22 @@ def classify(error: BaseException | KafkaError, call: Call) -> Verdict:
     if action.category is Category.RETRIABLE and _flag(kafka) in ("requires_abort", "fatal"):
         action = table().others[_flag(kafka)][call]
     return _verdict(kafka, action, failure.meaning, failure.mend)
+
+
+def _cause(error: KafkaError) -> int:
+    """Return the code itself, or the one that the text of a consumer's `_FATAL` quotes.
+
+    A consumer reports its fatal error as `_FATAL` and has no call that would return the cause.
+    """
+    if error.code() != KafkaError._FATAL:  # noqa: SLF001
+        return error.code()
+    reason = error.str() or ""
+    for code in table().failures:
+        if code not in (KafkaError._FATAL, KafkaError.NO_ERROR):  # noqa: SLF001
+            text = KafkaError(code).str()
+            if text and text in reason:
+                return code
+    return error.code()
 
 
 def suspicion() -> Verdict:
