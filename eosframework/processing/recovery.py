@@ -94,6 +94,24 @@ class Recovery:
             RecordFailed: the broker refuses a record's output and its dead letter.
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
+        try:
+            self._decide(task, error)
+        finally:
+            task.drop()
+
+    def turn(self, tasks: Sequence[Task]) -> None:
+        """Bring back the tasks whose time has come; one failed attempt costs one wait."""
+        if not self._cases:
+            return
+        known = {task.identity for task in tasks}
+        for gone in [identity for identity in self._cases if identity not in known]:
+            del self._cases[gone]
+        for task in tasks:
+            case = self._cases.get(task.identity)
+            if case is not None and self._clock() >= case.not_before:
+                self._attempt(task, case)
+
+    def _decide(self, task: Task, error: TransactionError) -> None:
         match error:
             case DataRejected():
                 task.reject(error)
@@ -109,18 +127,6 @@ class Recovery:
                 raise RunError(str(error)) from error
             case _:
                 raise error
-
-    def turn(self, tasks: Sequence[Task]) -> None:
-        """Bring back the tasks whose time has come; one failed attempt costs one wait."""
-        if not self._cases:
-            return
-        known = {task.identity for task in tasks}
-        for gone in [identity for identity in self._cases if identity not in known]:
-            del self._cases[gone]
-        for task in tasks:
-            case = self._cases.get(task.identity)
-            if case is not None and self._clock() >= case.not_before:
-                self._attempt(task, case)
 
     def _abort(self, task: Task, error: TransactionError, event: str) -> None:
         self._counts.aborts += 1
@@ -148,7 +154,6 @@ class Recovery:
         )
 
     def _take_out(self, task: Task, case: _Case, state: TaskState = TaskState.RECOVERING) -> None:
-        task.drop()
         if task.state is not state:
             task.enter(state)
         self._cases[task.identity] = case

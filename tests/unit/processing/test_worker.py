@@ -1,0 +1,216 @@
+"""The worker's decisions, on ports in memory (what a broker does is shown in tests/faults)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eosframework.errors import (
+    DataRejected,
+    InstanceFenced,
+    OutcomeUnknown,
+    RecordFailed,
+    Retriable,
+    RunError,
+    TaskFenced,
+    TransactionAborted,
+    TransactionFatal,
+)
+from eosframework.processing.worker import Plan, Worker, WorkerOptions
+from eosframework.topology.graph import Operator
+from eosframework.txnid import TransactionalId
+from tests.unit.processing.memory import P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.messages import DEAD, compiled, sink, step
+
+
+class Clock:
+    """Every look takes a tenth of a second, so that rounds come without waiting."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.1
+        return self.now
+
+
+class Run:
+    """A worker on a broker in memory."""
+
+    def __init__(self, broker: Broker, *, source: Any = None, former: Any = None) -> None:
+        self.broker = broker
+        self.log = MemoryLog(broker)
+        self.outputs = MemoryOutputs(broker)
+        plan = Plan(
+            "app",
+            {"in": "sub"},
+            {"in": source or compiled(sink())},
+            lambda sub, partition: TransactionalId.make("app", sub, partition),
+        )
+        options = WorkerOptions(
+            commit_interval_seconds=0.1,
+            transaction_timeout_seconds=30,
+            heartbeat_interval_seconds=1,
+            takeover_deadline_seconds=5,
+            batch_records=10,
+            leave_on_stop=True,
+        )
+        self.worker = Worker(
+            plan, self.log, self.outputs, MemoryLedger(former), options, clock=Clock()
+        )
+
+    def to_the_end(self) -> Broker:
+        self.worker.run(until_caught_up=True)
+        return self.broker
+
+
+def broker_with(*values: Any) -> Broker:
+    broker = Broker()
+    broker.fill(0, *values)
+    return broker
+
+
+def test_takeover_fences_before_it_reads_offsets_and_assigns_last() -> None:
+    broker = broker_with(1)
+    broker.fill(1, 2)
+    Run(broker).to_the_end()
+    assert broker.calls[:5] == [
+        "init app-sub-0",
+        "init app-sub-1",
+        "committed",
+        "committed",
+        "assign",
+    ]
+
+
+def test_takeover_also_fences_ids_the_partition_had_before() -> None:
+    broker = broker_with(1)
+    run = Run(broker, former={P0: ["app-old-0"]})
+    run.to_the_end()
+    assert broker.calls[:2] == ["init app-old-0", "init app-sub-0"]
+    assert run.outputs.closed[0] == "app-old-0"
+
+
+def test_outputs_and_offsets_are_committed_together() -> None:
+    broker = Run(broker_with(*range(25))).to_the_end()
+    assert broker.values == list(range(25))
+    assert broker.positions[P0].offset == 25
+    assert broker.positions[P0].metadata.startswith("eos1;")
+
+
+def test_an_aborted_transaction_is_replayed_from_the_committed_offset() -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(TransactionAborted("no"), False)] * 2
+    assert Run(broker).to_the_end().values == list(range(25))
+    assert broker.calls.count("abort app-sub-0") == 2
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("error", [OutcomeUnknown, Retriable])
+def test_an_unknown_outcome_is_read_not_guessed(error: type[Exception], done: bool) -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(error("?"), done)]
+    assert Run(broker).to_the_end().values == list(range(25))
+    assert "abort app-sub-0" not in broker.calls
+
+
+def test_an_expired_owner_goes_on_after_two_heartbeats() -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(TaskFenced("expired"), False)]
+    run = Run(broker)
+    assert run.to_the_end().values == list(range(25))
+    assert run.worker.counts.fences == 1
+
+
+def test_a_fenced_task_whose_partition_went_to_another_is_dropped_without_a_reinit() -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(TaskFenced("successor"), False)]
+    run = Run(broker)
+    run.log.next = [lambda: None] * 3
+    original = run.log.fetch
+
+    def fetch(limit: int, timeout_seconds: float) -> Any:
+        if run.worker.counts.fences and P0 in run.log.at:
+            run.log.lose(P0)
+            run.worker.stop()
+        return original(limit, timeout_seconds)
+
+    run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
+    run.worker.run()
+    assert broker.calls.count("init app-sub-0") == 1
+    assert broker.values == []
+
+
+def test_two_rivals_do_not_fence_each_other_for_ever() -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(TaskFenced("rival"), False)] * 10
+    with pytest.raises(InstanceFenced, match="app-sub-0"):
+        Run(broker).to_the_end()
+    assert len(broker.commit_faults) == 7
+
+
+def test_recovery_is_tried_until_it_succeeds() -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [(OutcomeUnknown("?"), True)]
+    broker.recycle_faults = [Retriable("broker is away")] * 5
+    assert Run(broker).to_the_end().values == list(range(25))
+
+
+def test_what_nobody_mended_ends_the_worker() -> None:
+    broker = broker_with(1)
+    broker.commit_faults = [(TransactionFatal("no authority"), False)]
+    with pytest.raises(RunError, match="no authority"):
+        Run(broker).to_the_end()
+
+
+def test_a_refused_record_is_found_and_the_rest_goes_through() -> None:
+    broker = broker_with(*range(25))
+    broker.produce_fault = lambda output: (
+        DataRejected("too large") if output[:2] == ("out", b"17") else None
+    )
+    source = compiled(sink(on_error=DEAD), on_error=DEAD)
+    assert sorted(Run(broker, source=source).to_the_end().values) == list(range(25))
+    [letter] = [output for output in broker.visible if output[0] == "dead"]
+    assert dict(letter[7])["eos.offset"] == b"17"
+
+
+def test_a_record_that_fails_stops_the_worker_after_what_came_before_it() -> None:
+    def refuse(value: int) -> int:
+        if value == 7:
+            raise ValueError("seven")
+        return value
+
+    broker = broker_with(*range(25))
+    source = compiled(step(Operator.MAP_VALUES, refuse, sink()))
+    with pytest.raises(RecordFailed, match=r"in\[0\]@7"):
+        Run(broker, source=source).to_the_end()
+    assert broker.values == list(range(7))
+    assert broker.positions[P0].offset == 7
+    assert broker.calls[-1] == "leave"
+
+
+def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
+    for give_up, expected in ((MemoryLog.revoke, 10), (MemoryLog.lose, 0)):
+        broker = broker_with(*range(10))
+        run = Run(broker)
+        run.worker._pace._due = 1e9
+        run.log.next = [lambda: None] * 3
+        original = run.log.fetch
+
+        def fetch(
+            limit: int,
+            timeout: float,
+            run: Run = run,
+            give_up: Any = give_up,
+            original: Any = original,
+        ) -> Any:
+            if run.worker.tasks and all(t.has_progress for t in run.worker.tasks.values()):
+                give_up(run.log, P0)
+                run.worker.stop()
+            return original(limit, timeout)
+
+        run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
+        run.worker.run()
+        assert len(broker.values) == expected
+        assert run.outputs.closed == ["app-sub-0"]
