@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError
-from eosframework.kafka.client import Role, client_properties, new_client
+from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 
 Answer = TypeVar("Answer")

@@ -1,164 +1,98 @@
-"""librdkafka properties: our defaults, and what is refused because it breaks the guarantee."""
+"""From the settings to a librdkafka client: its properties by role, and errors that help."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
 
+import yaml
+from confluent_kafka import KafkaError, KafkaException
+
+from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.watch import STATISTICS_INTERVAL_MILLISECONDS, StatsSamples
 
-Properties = dict[str, Any]
-"""A confluent_kafka configuration."""
+Client = TypeVar("Client")
 
-_LOG = logging.getLogger("eosframework.kafka.librdkafka")
+CLIENT_LOGGER = "eosframework.kafka.librdkafka"
+"""The logger that librdkafka's own log records go to, in place of stderr."""
 
-_ALIASES = {
-    "metadata.broker.list": "bootstrap.servers",
-    "request.required.acks": "acks",
-    "delivery.timeout.ms": "message.timeout.ms",
-    "queue.buffering.max.ms": "linger.ms",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "compression.codec": "compression.type",
-}
-"""librdkafka takes either name; a configuration that holds both would be decided by its order."""
+CLIENT_ID = "eosframework"
+"""What every client id begins with; it tells our group members from other people's."""
 
-PRODUCER_DEFAULTS: Properties = {
-    "transaction.timeout.ms": 30_000,
-    "socket.timeout.ms": 10_000,
-    "retry.backoff.ms": 10,
-    "partitioner": "murmur2_random",
-    "linger.ms": 5,
-    "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 65_536,
-}
-"""- transaction.timeout.ms: an abandoned transaction holds readers back for as long.
-- socket.timeout.ms: `send_offsets_to_transaction` can block for as long, whatever its timeout.
-- retry.backoff.ms: at the default of 100 back-to-back transactions take 100 ms each.
-- partitioner: where Java's producers put a key; librdkafka's own default is CRC32.
-- linger.ms: does not delay a commit, which flushes."""
-
-CONSUMER_DEFAULTS: Properties = {
-    "auto.offset.reset": "error",
-    "partition.assignment.strategy": "range",
-    "socket.timeout.ms": 10_000,
-    "fetch.queue.backoff.ms": 5,
-    "queued.max.messages.kbytes": 16_384,
-    "queued.min.messages": 20_000,
-    "fetch.message.max.bytes": 1_048_576,
-}
-"""- fetch.queue.backoff.ms: at the default of 1000 a consumer that keeps up starves.
-- queued.max.messages.kbytes: bounds a partition's prefetch, so that a backlog takes no memory."""
+logging.getLogger(CLIENT_LOGGER).addHandler(logging.NullHandler())
 
 
-def _is_true(value: Any) -> bool:
-    return str(value).lower() in ("true", "1")
+class Role(StrEnum):
+    """What a client is for. An admin client takes only what the others have in common."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    ADMIN = "admin"
 
 
-def _is_false(value: Any) -> bool:
-    return str(value).lower() in ("false", "0")
+def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, Any]:
+    """Return what every client of `role` starts from; the caller adds its own on top.
 
+    Properties of other roles are left out, because librdkafka would warn of each. Its log
+    records go to the logger named `CLIENT_LOGGER`, whenever the client is polled.
 
-_Rule = tuple[Callable[[Any], bool], str]
-
-_PRODUCER_RULES: dict[str, _Rule] = {
-    "enable.idempotence": (_is_true, "a transactional producer is always idempotent"),
-    "acks": (lambda value: str(value) in ("all", "-1"), "transactions need acks=all"),
-    "socket.max.fails": (
-        lambda value: str(value) == "1",
-        "an unanswered request must end its connection, or its repetition shows nowhere",
-    ),
-    "test.mock.num.brokers": (
-        lambda _: False,
-        "the mock broker shows aborted records and does not fence",
-    ),
-}
-
-_CONSUMER_RULES: dict[str, _Rule] = {
-    "isolation.level": (
-        lambda value: value == "read_committed",
-        "with anything else records of aborted transactions are read",
-    ),
-    "enable.auto.commit": (_is_false, "offsets are committed with the outputs, not by time"),
-    "test.mock.num.brokers": (lambda _: False, "the mock broker shows aborted records"),
-}
-
-
-def producer_properties(given: Mapping[str, Any]) -> Properties:
-    """Return `given` completed for a transactional producer.
-
-    Raises:
-        ConfigurationError: names the property that would break the guarantee.
+    Args:
+        settings: the cluster, and the properties the user passes through.
+        role: producer, consumer or admin.
     """
-    given = _canonical(given)
-    _refuse(given, _PRODUCER_RULES)
-    if not given.get("transactional.id"):
-        raise ConfigurationError(
-            "a TransactionalProducer needs the property transactional.id: a name that stays the "
-            "same for the same input partition, so that a successor fences this producer"
-        )
-    properties = {**PRODUCER_DEFAULTS, "enable.idempotence": True, "logger": _LOG, **given}
-    properties.setdefault(
-        "message.timeout.ms", _number(properties, "transaction.timeout.ms") * 4 // 5
-    )
-    return properties
-
-
-def with_samples(properties: Properties) -> tuple[Properties, StatsSamples]:
-    """Return the properties with the statistics that the straggler protection needs.
-
-    The user's own `stats_cb` goes on being called at the user's own interval.
-    """
-    interval = _number(properties, "statistics.interval.ms", STATISTICS_INTERVAL_MILLISECONDS)
-    samples = StatsSamples(properties.get("stats_cb"), interval / 1000)
-    own = {"statistics.interval.ms": STATISTICS_INTERVAL_MILLISECONDS, "stats_cb": samples}
-    return {**properties, **own}, samples
-
-
-def consumer_properties(given: Mapping[str, Any]) -> Properties:
-    """Return `given` completed for a `read_committed` consumer.
-
-    Raises:
-        ConfigurationError: names the property that would break the guarantee.
-    """
-    given = _canonical(given)
-    _refuse(given, _CONSUMER_RULES)
-    defaults = dict(CONSUMER_DEFAULTS)
-    if str(given.get("group.protocol", "classic")).lower() != "classic":
-        del defaults["partition.assignment.strategy"]
-    forced = {"isolation.level": "read_committed", "enable.auto.commit": False}
-    return {**defaults, "logger": _LOG, **given, **forced}
-
-
-def admin_properties(given: Mapping[str, Any]) -> Properties:
-    """Return those of a client's properties that say how to reach the cluster."""
-    prefixes = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "client.")
-    names = ("oauth_cb", "enable.sasl.oauthbearer.unsecure.jwt", "retry.backoff.ms", "logger")
+    role = Role(role)
+    names = _property_names()
+    others = {
+        name
+        for other in (Role.PRODUCER, Role.CONSUMER)
+        if other is not role
+        for name in names[other.value]
+    }
     return {
-        name: value
-        for name, value in _canonical(given).items()
-        if name.startswith(prefixes) or name in names
+        "client.id": f"{CLIENT_ID}-{role}",
+        "socket.timeout.ms": max(round(settings.request_timeout_seconds * 1000), 10),
+        **{name: value for name, value in settings.properties.items() if name not in others},
+        "bootstrap.servers": settings.bootstrap_servers,
+        "logger": logging.getLogger(CLIENT_LOGGER),
     }
 
 
-def _canonical(given: Mapping[str, Any]) -> Properties:
-    return {_ALIASES.get(name, name): value for name, value in given.items()}
+def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
+    """Return `make(properties)`, with a message that helps if a property cannot be used.
 
-
-def _refuse(given: Mapping[str, Any], rules: Mapping[str, _Rule]) -> None:
-    for name, (is_allowed, reason) in rules.items():
-        if name in given and not is_allowed(given[name]):
-            raise ConfigurationError(
-                f"property {name}={given[name]!r} would break the guarantee: {reason}. Remove it"
-            )
-
-
-def _number(properties: Mapping[str, Any], name: str, default: int = 0) -> int:
-    value = properties.get(name, default)
+    Raises:
+        ConfigurationError: names the property, and the closest one that exists.
+    """
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(
-            f"property {name}={value!r} is not a whole number of milliseconds"
-        ) from None
+        return make(dict(properties))
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() != KafkaError._INVALID_ARG:  # noqa: SLF001
+            raise
+        raise ConfigurationError(_explained(reason.str() or "", properties)) from error
+
+
+def _explained(reason: str, properties: Mapping[str, Any]) -> str:
+    if missing := re.search(r'No such configuration property: "([^"]+)"', reason):
+        name = missing[1]
+        existing = sorted({known for names in _property_names().values() for known in names})
+        close = get_close_matches(name, existing, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "remove it"
+        return f"kafka.properties: librdkafka has no property {name!r}; {hint}"
+    named = re.search(r'property "([^"]+)"', reason)
+    if named and named[1] in properties:
+        return f"kafka.properties: {named[1]}={properties[named[1]]!r} cannot be used: {reason}"
+    return f"kafka.properties cannot be used: {reason}"
+
+
+@cache
+def _property_names() -> dict[str, list[str]]:
+    text = files("eosframework.kafka").joinpath("properties.yaml").read_text(encoding="utf-8")
+    names: dict[str, list[str]] = yaml.safe_load(text)
+    return names
