@@ -68,8 +68,8 @@ class _Tree:
 
     def read(self, text: str) -> Any:
         """Return the data; None where the text is no YAML."""
-        loader = yaml.SafeLoader(text)
         try:
+            loader = yaml.SafeLoader(text)
             node = loader.get_single_node()
             return None if node is None else self._value(loader, node, ())
         except yaml.MarkedYAMLError as error:
@@ -77,9 +77,8 @@ class _Tree:
             message = f"not valid YAML: {error.problem or error.context}"
             self.findings.append(Finding(self._place(mark), "yaml", message))
         except (yaml.YAMLError, ValueError) as error:
-            self.findings.append(Finding(Place(self._file), "yaml", f"not valid YAML: {error}"))
-        finally:
-            loader.dispose()
+            message = f"not valid YAML: {' '.join(str(error).split())}"
+            self.findings.append(Finding(Place(self._file), "yaml", message))
         return None
 
     def _value(self, loader: yaml.SafeLoader, node: yaml.Node, path: Path) -> Any:

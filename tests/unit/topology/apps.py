@@ -1,0 +1,42 @@
+"""Functions, a model and small topologies that the tests of this folder refer to by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.reading import read_yaml
+
+HERE = __name__
+NOT_CALLABLE = 5
+
+
+class Flight(BaseModel):
+    delay: int
+
+
+def is_late(value: dict[str, Any]) -> bool:
+    return value["delay"] > 15
+
+
+def is_early(value: dict[str, Any]) -> bool:
+    return value["delay"] < 0
+
+
+def shape(value: Any) -> Any:
+    return {"shaped": value}
+
+
+def departure(value: dict[str, Any]) -> int:
+    return value["time"]
+
+
+def by_carrier(record: Any) -> str:
+    return f"flights.{record.key}"
+
+
+def read(text: str) -> LoadedApp:
+    """Read YAML in which `m:` stands for this module."""
+    return read_yaml(text.replace('"m:', f'"{HERE}:'), "app.yaml")

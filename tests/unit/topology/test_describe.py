@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eosframework.errors import TopologyError
+from eosframework.topology.describe import as_mermaid, as_text, describe
+from eosframework.topology.graph import Graph
+from eosframework.topology.resolve import resolve
+from eosframework.topology.schema import settings_schema, topology_schema
+from tests.unit.topology.apps import read
+
+TEXT = """
+application: a
+sources: {s: {topic: s}, t: {topic: t}}
+streams:
+  both: {from: [s, t], steps: [{peek: "m:shape"}], on_error: {dead_letter: dead}}
+  kinds: {from: both, branch: {late: "m:is_late", default: rest}}
+  l: {from: late, to: out}
+  r: {from: rest, to: {topic_from: "m:by_carrier"}}
+"""
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return resolve(read(TEXT))
+
+
+def test_a_description_names_ids_and_topics(graph: Graph) -> None:
+    (part,) = describe(graph)["sub_topologies"]
+    assert (part["name"], part["transactional_id"]) == ("both", "a-both-{partition}")
+    assert part["transactional_ids"] is None
+    assert part["sink_topics"] == ["dead", "out"]
+    assert len(part["dynamic_sinks"]) == 1
+
+
+def test_known_partitions_give_the_tasks(graph: Graph) -> None:
+    (part,) = describe(graph, {"s": 2, "t": 2})["sub_topologies"]
+    assert (part["partitions"], part["transactional_ids"]) == (2, ["a-both-0", "a-both-1"])
+    assert "2 tasks, writing as a-both-0 … a-both-1" in as_text(graph, {"s": 2, "t": 2})
+    with pytest.raises(TopologyError, match="not co-partitioned"):
+        describe(graph, {"s": 2, "t": 3})
+
+
+def test_the_text_shows_each_node_once(graph: Graph) -> None:
+    text = as_text(graph)
+    assert text.count("→ out") == 1
+    assert text.count("(merged, as above)") == 1
+    assert "else:" in text
+
+
+def test_the_diagram_links_only_nodes_that_it_declares(graph: Graph) -> None:
+    lines = [line.strip() for line in as_mermaid(graph).splitlines()]
+    declared = {line.partition("[")[0] for line in lines if "[" in line}
+    for line in (line for line in lines if " --> " in line or " -->|" in line):
+        assert {line.split()[0], line.split()[-1]} <= declared
+
+
+def _refer(schema: Any) -> set[str]:
+    if isinstance(schema, dict):
+        own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set[str]()
+        return own.union(*(_refer(value) for value in schema.values()))
+    return (
+        set[str]().union(*(_refer(item) for item in schema)) if isinstance(schema, list) else set()
+    )
+
+
+@pytest.mark.parametrize("schema", [topology_schema(), settings_schema()])
+def test_a_schema_describes_every_setting_and_refers_to_what_it_has(schema: Any) -> None:
+    assert all(ref.removeprefix("#/$defs/") in schema["$defs"] for ref in _refer(schema))
+    for model in schema["$defs"].values():
+        for name, setting in model.get("properties", {}).items():
+            assert "description" in setting or "$ref" in setting, name
+
+
+def test_the_schema_takes_the_short_forms() -> None:
+    stream = topology_schema()["$defs"]["StreamSpec"]["properties"]
+    assert {"type": "string"} in stream["from"]["anyOf"]
+    assert {"type": "string"} in stream["to"]["anyOf"]
+    assert "from" in topology_schema()["$defs"]["StreamSpec"]["required"]
