@@ -160,7 +160,11 @@ class Pipeline:
     def feed(self, count: int) -> None:
         """Append the next `count` numbers to the input, spread over its partitions."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": 1_000_000,
+            }
         )
         for n in range(self._fed, self._fed + count):
             producer.produce(
