@@ -132,6 +132,10 @@ class ClusterAdmin:
         values = set(self.broker_settings(name).values())
         return values.pop() if len(values) == 1 else None
 
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """Return one setting of a topic; None where it cannot be read."""
+        return self._topic_configs([topic], name).get(topic)
+
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
         """Create those that do not exist and return their names.
 
@@ -178,13 +182,19 @@ class ClusterAdmin:
         )[group]
         return [] if described is None else [member.client_id for member in described.members]
 
-    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> list[Position]:
-        """Return the stable committed positions of a group, whether it has members or not."""
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> list[Position]:
+        """Return the committed positions of a group, whether it has members or not.
+
+        Args:
+            stable: wait for transactions in doubt.
+        """
         wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         answer = self._ask_each(
             lambda timeout: self._client.list_consumer_group_offsets(
-                request, require_stable=True, request_timeout=timeout
+                request, require_stable=stable, request_timeout=timeout
             ),
             absent=(KafkaError.GROUP_ID_NOT_FOUND,),
         )[group]
@@ -237,13 +247,24 @@ class ClusterAdmin:
         last = self._offsets(partitions, OffsetSpec.latest())
         return {partition: (first[partition], last[partition]) for partition in partitions}
 
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record, of open transactions too, of each partition."""
+        return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def topic_setting(self, names: Iterable[str], setting: str) -> dict[str, str | None]:
+        """Return a setting of each topic; None where it does not exist or cannot be read."""
+        return self._topic_configs(sorted(set(names)), setting)
+
     def _offsets(
-        self, partitions: Sequence[TopicPartition], spec: Any
+        self,
+        partitions: Sequence[TopicPartition],
+        spec: Any,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartition, int]:
         wanted = {KafkaTopicPartition(topic, number): spec for topic, number in partitions}
         answers = self._ask_each(
             lambda timeout: self._client.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
+                wanted, isolation_level=isolation_level, request_timeout=timeout
             )
         )
         return {

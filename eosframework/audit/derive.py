@@ -1,0 +1,88 @@
+"""Runs the topology over input records again, to know the outputs that must be there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from eosframework.audit.digest import digest_of
+from eosframework.audit.ledger import Ledger
+from eosframework.errors import RecordFailed, RunError
+from eosframework.processing.compile import Site, compile_source
+from eosframework.processing.failures import FailureHandler, dead_letter
+from eosframework.processing.ports import Message, Output
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Graph, Policy
+
+OUTPUT_STEP = "output"
+"""Step that a dead letter names when the broker refused what the functions had made."""
+
+UNKNOWN_TIME = -1
+"""Stands for the timestamp of records whose topic has the broker set it."""
+
+
+class Derivation:
+    """Derives outputs with the functions that the worker runs, compiled the same way.
+
+    Args:
+        broker_time: topics whose timestamps are set by the broker.
+    """
+
+    def __init__(self, graph: Graph, broker_time: Collection[str] = ()) -> None:
+        sources = [source for part in graph.sub_topologies for source in part.sources]
+        self._compiled = {source.topic: compile_source(source) for source in sources}
+        self._broker_time = broker_time
+        self._failures = FailureHandler()
+        self.refused: set[tuple[str, int, int]] = set()
+        """Places of input records whose output the broker refused, as their dead letters say."""
+        self.topics: set[str] = set()
+        """Topics that the outputs so far go to."""
+
+    @property
+    def input_topics(self) -> list[str]:
+        """The topics that are read."""
+        return list(self._compiled)
+
+    def derive(self, partition: TopicPartition, messages: Sequence[Message], into: Ledger) -> None:
+        """Add the outputs of input records of one partition, each at its input's place.
+
+        Raises:
+            RunError: a record that was processed fails now, with the policy to fail.
+        """
+        run = self._compiled[partition.topic].run
+        for message in messages:
+            offset = message.offset()
+            outputs: list[Output] = []
+            if self.refused and (*partition, offset) in self.refused:
+                outputs.append(self._refused_letter(message))
+            else:
+                try:
+                    run((message,), outputs, 0, self._failures)
+                except RecordFailed as error:
+                    raise RunError(
+                        f"record {partition}@{offset} was processed, but fails now: "
+                        f"{error.__cause__!r}. Audit with the functions that the workers ran"
+                    ) from error
+            self._add(partition, offset, outputs, into)
+
+    def _add(
+        self, partition: TopicPartition, offset: int, outputs: Iterable[Output], into: Ledger
+    ) -> None:
+        for topic, value, key, _, _, _, timestamp, headers in outputs:
+            self.topics.add(topic)
+            if topic in self._broker_time:
+                timestamp = UNKNOWN_TIME
+            into.add(partition, offset, digest_of(topic, key, value, timestamp, headers))
+
+    def _refused_letter(self, message: Message) -> Output:
+        source = self._compiled[message.topic()].source
+        return dead_letter(Site(OUTPUT_STEP, source.on_error), message, Exception())
+
+
+def dead_letter_topics(graph: Graph) -> set[str]:
+    """Return the topics that take records whose output the broker refuses."""
+    return {
+        source.on_error.topic
+        for part in graph.sub_topologies
+        for source in part.sources
+        if source.on_error.policy is Policy.DEAD_LETTER and source.on_error.topic
+    }

@@ -1,0 +1,145 @@
+"""Reads logs outside any group: a fixed range of each partition, or everything as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.kafka.consumer import ReadCommittedConsumer
+from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+"""By partition, the first offset to read and the one to stop before."""
+
+Batch = tuple[TopicPartition, list[Message]]
+"""Messages of one partition, in offset order."""
+
+BATCH_RECORDS = 2000
+POLL_SECONDS = 0.2
+PREFETCH_KILOBYTES = 65_536
+"""Shared by all partitions that are read at once."""
+
+_GROUP = "eosframework.reader"
+"""librdkafka asks for a name; nothing is joined or committed under it."""
+
+
+def read_ranges(settings: KafkaSettings, ranges: Ranges) -> Generator[Batch]:
+    """Yield what a `read_committed` reader sees of each range, in bounded memory.
+
+    Args:
+        settings: how to reach the cluster.
+        ranges: their ends are at most the partitions' last stable offsets.
+
+    Raises:
+        PositionLost: retention removed the start of a range; read its bounds again.
+        ClusterUnreachable: nothing came for as long as a request may take.
+    """
+    ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
+    if not ends:
+        return
+    with closing(_consumer(settings, {p: ranges[p][0] for p in ends})) as consumer:
+        silent_since = time.monotonic()
+        while ends:
+            batches, read_to = _consume(consumer)
+            if read_to:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > settings.request_timeout_seconds + 5:
+                raise ClusterUnreachable(
+                    f"{', '.join(map(str, ends))} gave nothing for "
+                    f"{settings.request_timeout_seconds + 5:g} s; are the brokers at "
+                    f"{settings.bootstrap_servers} up?"
+                )
+            for partition, messages in batches.items():
+                if kept := [m for m in messages if m.offset() < ends.get(partition, 0)]:
+                    yield partition, kept
+            done = [p for p in read_to if p in ends and read_to[p] >= ends[p]]
+            for partition in done:
+                del ends[partition]
+            if done:
+                consumer.incremental_unassign([KafkaPartition(*partition) for partition in done])
+
+
+def follow(
+    settings: KafkaSettings,
+    partitions: Iterable[TopicPartition],
+    stopped: Callable[[], bool],
+) -> Generator[Batch]:
+    """Yield what a `read_committed` reader sees from the first offset on, until `stopped`.
+
+    Raises:
+        PositionLost: retention removed a record before it was read.
+    """
+    with closing(_consumer(settings, dict.fromkeys(partitions, 0))) as consumer:
+        while not stopped():
+            yield from _consume(consumer)[0].items()
+
+
+def _consumer(
+    settings: KafkaSettings, starts: Mapping[TopicPartition, int]
+) -> ReadCommittedConsumer:
+    share = max(PREFETCH_KILOBYTES // len(starts), 1024)
+    consumer = new_client(
+        ReadCommittedConsumer,
+        {
+            **client_properties(settings, Role.CONSUMER),
+            "group.id": _GROUP,
+            "enable.partition.eof": True,
+            "queued.max.messages.kbytes": min(share, 16_384),
+        },
+    )
+    consumer.assign([KafkaPartition(*p, offset) for p, offset in starts.items()])
+    return consumer
+
+
+def _consume(
+    consumer: ReadCommittedConsumer,
+) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
+    """Return messages by partition, and how far each partition that gave a sign is read."""
+    batches: dict[TopicPartition, list[Message]] = {}
+    read_to: dict[TopicPartition, int] = {}
+    # Any: the stubs make every part of a message optional; one without an error has them all.
+    messages: list[Any] = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+    for message in messages:
+        error: KafkaError | None = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+            _refuse(message, error)
+            continue
+        partition = TopicPartition(message.topic(), message.partition())
+        if error is not None:
+            read_to[partition] = message.offset()
+        else:
+            batches.setdefault(partition, []).append(message)
+            read_to[partition] = message.offset() + 1
+    return batches, read_to
+
+
+def _refuse(message: Any, error: KafkaError) -> None:
+    """Raise for an error that reading on does not mend."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+        raise PositionLost(
+            f"{message.topic()}[{message.partition()}]: the next offset to read was removed from "
+            f"the log meanwhile ({error.str()}); start again, or lengthen the topic's retention"
+        )
+    if not error.retriable() and error.code() not in _PASSING:
+        raise RunError(
+            f"{message.topic()}[{message.partition()}] cannot be read: {error.str()}"
+        ) from KafkaException(error)
+
+
+_PASSING = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+"""librdkafka tries again by itself."""

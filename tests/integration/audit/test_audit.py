@@ -1,0 +1,324 @@
+"""The audit on a real broker: exact histories, and each kind of damage done on purpose.
+
+The outputs are written here with confluent_kafka's own transactional producer, not by a worker.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from eosframework.audit import Verdict, audit_application
+from eosframework.config import KafkaSettings
+from eosframework.errors import StartRefused
+from eosframework.processing.failures import HEADER_STEP
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+from tests.conftest import KafkaService
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json, on_error: {dead_letter: NAME.dead}}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:double"}]
+    to: [{topic: NAME.doubled, value: json}]
+    on_error: {dead_letter: NAME.dead}
+  tripled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:triple"}]
+    to: [{topic: NAME.tripled, value: json}]
+    on_error: {dead_letter: NAME.dead}
+"""
+
+PARTITIONS = 2
+START = 1_700_000_000_000
+
+Written = tuple[str, int, bytes, bytes, int, list[tuple[str, bytes]]]
+"""Topic, partition, key, value, timestamp, headers."""
+
+
+@dataclass
+class Application:
+    """An application whose history the tests write themselves."""
+
+    bootstrap_servers: str
+    name: str
+    topology: Path
+
+    def create_topics(self) -> None:
+        wanted = [NewTopic(f"{self.name}.{t}", PARTITIONS, 1) for t in ("in", "doubled", "tripled")]
+        wanted.append(NewTopic(f"{self.name}.dead", 1, 1))
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        for future in admin.create_topics(wanted).values():
+            future.result(30)
+
+    def feed(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all"})
+        for n in range(count):
+            value = json.dumps({"n": n}).encode()
+            producer.produce(
+                f"{self.name}.in", value, str(n).encode(), n % PARTITIONS, timestamp=START + n
+            )
+        assert producer.flush(30) == 0
+
+    def outputs_of(self, numbers: Iterable[int]) -> list[Written]:
+        return [
+            (
+                f"{self.name}.{topic}",
+                n % PARTITIONS,
+                str(n).encode(),
+                b'{"n":%d}' % (n * factor),
+                START + n,
+                [],
+            )
+            for n in numbers
+            for topic, factor in (("doubled", 2), ("tripled", 3))
+        ]
+
+    def write(
+        self, records: Iterable[Written], *, commit: int | None = None, abort: bool = False
+    ) -> None:
+        """Write in one transaction; with the positions behind the first `commit` numbers."""
+        producer = self.transactional_producer()
+        producer.begin_transaction()
+        for topic, partition, key, value, timestamp, headers in records:
+            producer.produce(
+                topic, value, key, partition, timestamp=timestamp, headers=list(headers)
+            )
+        if commit is not None:
+            consumer = Consumer(
+                {"bootstrap.servers": self.bootstrap_servers, "group.id": self.name}
+            )
+            positions = [
+                TopicPartition(f"{self.name}.in", p, len(range(p, commit, PARTITIONS)))
+                for p in range(PARTITIONS)
+            ]
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+            consumer.close()
+        if abort:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+    def transactional_producer(self, suffix: str = "") -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "transactional.id": f"writer.{self.name}{suffix}",
+            }
+        )
+        producer.init_transactions(30)
+        return producer
+
+    def audit(self) -> Verdict:
+        graph = resolve(load_app(str(self.topology)))
+        return audit_application(graph, KafkaSettings(bootstrap_servers=self.bootstrap_servers))
+
+    def faults(self) -> dict[str, int]:
+        counts = self.audit().counts()
+        return {k: n for k, n in counts.items() if n and k not in ("input", "output")}
+
+
+@pytest.fixture
+def application(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Application:
+    name = unique_name("audited")
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(TOPOLOGY.replace("NAME", name))
+    made = Application(kafka.bootstrap_servers, name, topology)
+    made.create_topics()
+    return made
+
+
+def test_an_exact_history_is_clean(application: Application) -> None:
+    application.feed(1000)
+    application.write(application.outputs_of(range(400)), commit=400)
+    application.write(application.outputs_of(range(400, 700)), abort=True)
+    application.write(application.outputs_of(range(400, 1000)), commit=1000)
+    verdict = application.audit()
+    assert verdict.clean, verdict
+    assert (verdict.input, verdict.output) == (1000, 2000)
+
+
+def test_input_that_waits_is_not_lost(application: Application) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(60)), commit=60)
+    verdict = application.audit()
+    assert verdict.clean, verdict
+    assert (verdict.input, verdict.output) == (60, 120)
+
+
+def test_an_output_that_was_not_written_is_lost_and_its_record_torn(
+    application: Application,
+) -> None:
+    application.feed(100)
+    outputs = application.outputs_of(range(100))
+    application.write(outputs[:51] + outputs[52:], commit=100)
+    assert application.faults() == {"lost": 1, "torn": 1}
+
+
+def test_a_record_without_outputs_is_lost(application: Application) -> None:
+    application.feed(100)
+    outputs = application.outputs_of(n for n in range(100) if n != 42)
+    application.write(outputs, commit=100)
+    verdict = application.audit()
+    assert application.faults() == {"lost": 2}
+    assert f"{application.name}.in[0]@21" in verdict.examples[0].text
+
+
+def test_outputs_removed_from_the_log_are_lost(application: Application) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(100)), commit=100)
+    admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
+    removed = TopicPartition(f"{application.name}.doubled", 0, 3)
+    for future in admin.delete_records([removed]).values():
+        future.result(30)
+    verdict = application.audit()
+    assert (verdict.lost, verdict.torn, verdict.duplicated) == (3, 3, 0)
+    assert verdict.notes == (
+        f"{application.name}.doubled[0] begins at offset 3: earlier records are gone",
+    )
+
+
+def test_an_output_written_again_is_duplicated(application: Application) -> None:
+    application.feed(100)
+    outputs = application.outputs_of(range(100))
+    application.write(outputs, commit=100)
+    application.write(outputs[10:13])
+    verdict = application.audit()
+    assert application.faults() == {"duplicated": 3}
+    assert f"repeats {application.name}." in verdict.examples[0].text
+
+
+def test_a_record_from_elsewhere_is_duplicated(application: Application) -> None:
+    application.feed(10)
+    application.write(application.outputs_of(range(10)), commit=10)
+    application.write([(f"{application.name}.doubled", 0, b"0", b'{"n":77}', START, [])])
+    assert application.faults() == {"duplicated": 1}
+
+
+@pytest.mark.parametrize("part", ["key", "timestamp", "headers"])
+def test_an_output_with_another_key_time_or_header_is_not_the_same(
+    application: Application, part: str
+) -> None:
+    application.feed(10)
+    outputs = application.outputs_of(range(10))
+    topic, partition, key, value, timestamp, headers = outputs[7]
+    changed = {
+        "key": (topic, partition, b"x", value, timestamp, headers),
+        "timestamp": (topic, partition, key, value, timestamp + 1, headers),
+        "headers": (topic, partition, key, value, timestamp, [("trace", b"1")]),
+    }[part]
+    application.write([*outputs[:7], changed, *outputs[8:]], commit=10)
+    assert application.faults() == {"lost": 1, "duplicated": 1, "torn": 1}
+
+
+def test_outputs_in_another_order_are_reordered(application: Application) -> None:
+    application.feed(100)
+    numbers = [*range(50), 52, 51, 50, *range(53, 100)]
+    application.write(application.outputs_of(numbers), commit=100)
+    verdict = application.audit()
+    assert application.faults() == {"reordered": 2}
+    assert f"{application.name}.in[0]@25, comes after" in verdict.examples[0].text
+
+
+def test_outputs_without_their_position_are_torn(application: Application) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(80)), commit=80)
+    application.write(application.outputs_of(range(80, 85)))
+    assert application.faults() == {"torn": 5}
+
+
+def test_a_transaction_that_is_still_open_hides_nothing_and_adds_nothing(
+    application: Application,
+) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(100)), commit=100)
+    producer = application.transactional_producer(".open")
+    producer.begin_transaction()
+    producer.produce(f"{application.name}.doubled", b"unfinished", partition=0)
+    producer.flush(30)
+
+    waited: list[str] = []
+
+    def end_it(what: str, done: int) -> None:
+        if what.startswith("waiting for an open transaction") and not waited:
+            waited.append(what)
+            producer.abort_transaction(30)
+
+    graph = resolve(load_app(str(application.topology)))
+    settings = KafkaSettings(bootstrap_servers=application.bootstrap_servers)
+    assert audit_application(graph, settings, end_it).clean
+    assert waited
+
+
+def test_outputs_of_input_that_retention_removed_are_untraced(application: Application) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(100)), commit=100)
+    admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(f"{application.name}.in", 0, 5)]).values():
+        future.result(30)
+    verdict = application.audit()
+    assert verdict.clean, verdict
+    assert (verdict.input, verdict.untraced) == (95, 10)
+
+
+def test_a_dead_letter_for_an_output_that_the_broker_refused_is_what_must_be_there(
+    application: Application,
+) -> None:
+    application.feed(10)
+    refused = 6
+    outputs = application.outputs_of(n for n in range(10) if n != refused)
+    headers = [
+        ("eos.topic", f"{application.name}.in".encode()),
+        ("eos.partition", b"0"),
+        ("eos.offset", b"3"),
+        ("eos.error", b"DataRejected: too large"),
+        (HEADER_STEP, b"output"),
+    ]
+    letter = (
+        f"{application.name}.dead",
+        0,
+        b"6",
+        json.dumps({"n": 6}).encode(),
+        START + 6,
+        headers,
+    )
+    application.write([*outputs, letter], commit=10)
+    verdict = application.audit()
+    assert verdict.clean, verdict
+    assert verdict.output == 19
+
+
+def test_an_application_that_committed_nothing_is_refused(application: Application) -> None:
+    application.feed(10)
+    with pytest.raises(StartRefused, match="no committed position"):
+        application.audit()
+
+
+def test_the_command_exits_with_2_and_says_what_is_wrong(application: Application) -> None:
+    application.feed(10)
+    outputs = application.outputs_of(range(10))
+    application.write([*outputs, outputs[0]], commit=10)
+    command = [sys.executable, "-m", "eosframework", "audit", str(application.topology)]
+    command += ["--set", f"kafka.bootstrap_servers={application.bootstrap_servers}"]
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, check=False, timeout=60, text=True
+    )
+    report = json.loads(done.stdout)
+    assert done.returncode == 2, done.stderr
+    assert (report["input"], report["output"], report["duplicated"]) == (10, 21, 1)
+    assert report["examples"][0]["kind"] == "duplicated"
