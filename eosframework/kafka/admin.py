@@ -132,10 +132,6 @@ class ClusterAdmin:
         values = set(self.broker_settings(name).values())
         return values.pop() if len(values) == 1 else None
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
-        """Return one setting of a topic; None where it cannot be read."""
-        return self._topic_configs([topic], name).get(topic)
-
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
         """Create those that do not exist and return their names.
 
@@ -187,8 +183,7 @@ class ClusterAdmin:
     ) -> list[Position]:
         """Return the committed positions of a group, whether it has members or not.
 
-        Args:
-            stable: wait for transactions in doubt.
+        `stable` waits for transactions in doubt.
         """
         wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
         request = [ConsumerGroupTopicPartitions(group, wanted)]

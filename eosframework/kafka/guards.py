@@ -1,0 +1,231 @@
+"""What is checked before anything starts: does the cluster's state fit the topology?
+
+`gather` asks the cluster; every rule is a pure function of what it answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eosframework.config import Settings
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin import ClusterAdmin, TopicFacts
+from eosframework.kafka.ledger import refuse_lost_offsets
+from eosframework.kafka.properties import CLIENT_ID
+from eosframework.kafka.registry import (
+    APPLICATION,
+    VERSION,
+    Registered,
+    Registry,
+    owner_key,
+    topic_key,
+)
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Graph
+from eosframework.txnid import co_partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster answered.
+
+    Args:
+        topics: every topic that the graph names, existing or not.
+        committed: positions of the application's group in all source partitions.
+        group_client_ids: of the group's live members.
+        transaction_max_timeout_ms: the brokers'; None: it cannot be read.
+        offsets_retention_minutes: the brokers'; None: it cannot be read.
+    """
+
+    cluster_id: str
+    topics: Mapping[str, TopicFacts]
+    registered: Registered
+    committed: Sequence[Position] = ()
+    group_client_ids: Sequence[str] = ()
+    transaction_max_timeout_ms: int | None = None
+    offsets_retention_minutes: int | None = None
+
+    @property
+    def smallest_output_bytes(self) -> int | None:
+        """The smallest max.message.bytes of the topics; None where none could be read."""
+        limits = [t.max_message_bytes for t in self.topics.values() if t.max_message_bytes]
+        return min(limits, default=None)
+
+
+def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry) -> Facts:
+    """Refuse to start where the guarantee would not hold; then register the topology.
+
+    1. gather  2. refuse  3. write what the registry does not have yet
+
+    Raises:
+        StartRefused: says what does not fit and what to do; nothing was started.
+        TopologyError: sources of a sub-topology are not co-partitioned.
+        ClusterUnreachable: no broker answered in time.
+    """
+    registry.ensure()
+    facts = gather(graph, admin, registry)
+    refuse(graph, settings, facts)
+    registry.write(registrations(graph, facts))
+    registry.refresh()
+    return facts
+
+
+def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
+    """Ask the cluster for everything that the rules need."""
+    topics = admin.describe_topics([*source_topics(graph), *sink_topics(graph)])
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in source_topics(graph)
+        for number in range(topics[topic].partitions)
+    ]
+    return Facts(
+        cluster_id=admin.cluster_id(),
+        topics=topics,
+        registered=registry.refresh(),
+        committed=admin.committed(graph.application, partitions, stable=False),
+        group_client_ids=admin.group_client_ids(graph.application),
+        transaction_max_timeout_ms=_number(admin.broker_setting("transaction.max.timeout.ms")),
+        offsets_retention_minutes=_number(admin.broker_setting("offsets.retention.minutes")),
+    )
+
+
+def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
+    """Apply every rule.
+
+    Raises:
+        StartRefused: of the first rule that is broken.
+        TopologyError: sources of a sub-topology are not co-partitioned.
+    """
+    refuse_another_cluster(graph, facts)
+    refuse_another_application(graph, facts)
+    refuse_missing_topics(graph, facts)
+    for part in graph.sub_topologies:
+        counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
+        co_partitioned(part.name, counts)
+    refuse_changed_topics(graph, facts)
+    refuse_lost_offsets(graph.application, facts.registered, facts.committed)
+    refuse_long_transactions(settings, facts)
+
+
+def source_topics(graph: Graph) -> list[str]:
+    """Return the topics that the application reads, sorted."""
+    return sorted({source.topic for part in graph.sub_topologies for source in part.sources})
+
+
+def sink_topics(graph: Graph) -> list[str]:
+    """Return the topics that it writes and names, dead letters included, sorted."""
+    return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
+
+
+def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
+    """Return the entries that the registry does not have yet."""
+    entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
+    for part in graph.sub_topologies:
+        for source in part.sources:
+            topic = facts.topics[source.topic]
+            entries[topic_key(source.topic)] = {
+                "topic_id": topic.topic_id,
+                "partitions": topic.partitions,
+            }
+            entries[owner_key(source.topic, part.name)] = {}
+    known = facts.registered.entries
+    return {key: value for key, value in entries.items() if key not in known}
+
+
+def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
+    """Raise if the registry was made on another cluster, and copied here."""
+    registered = facts.registered.cluster_id
+    if registered is not None and registered != facts.cluster_id:
+        raise StartRefused(
+            f"the registry of application {graph.application!r} was made on cluster "
+            f"{registered}, and this is cluster {facts.cluster_id}: offsets of the one mean "
+            f"nothing on the other. Correct kafka.bootstrap_servers, or use another application "
+            f"name on this cluster"
+        )
+
+
+def refuse_another_application(graph: Graph, facts: Facts) -> None:
+    """Raise if somebody else goes by this application's name."""
+    declared, known = source_topics(graph), sorted(facts.registered.topics)
+    if known and not set(declared) & set(known):
+        raise StartRefused(
+            f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
+            f"this topology reads {', '.join(declared)}: two applications of one name would "
+            f"fence each other. Give this one another name; or, if it is the same one with new "
+            f"inputs, say so: eosframework positions set APP {declared[0]}=earliest"
+        )
+    strangers = sorted({c for c in facts.group_client_ids if not c.startswith(CLIENT_ID)})
+    if strangers:
+        raise StartRefused(
+            f"consumer group {graph.application!r} has members that are no eosframework workers "
+            f"(client.id {', '.join(strangers)}); expected none: they would take partitions "
+            f"away. Stop them, or give this application another name"
+        )
+
+
+def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
+    """Raise if a topic does not exist: brokers would create it as they please, or never."""
+    missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
+    sinks = set(sink_topics(graph))
+    if sources := [topic for topic in missing if topic not in sinks]:
+        raise StartRefused(
+            f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
+            f"or create it with the number of partitions it needs"
+        )
+    if missing:
+        raise StartRefused(
+            f"topic {', '.join(missing)} does not exist; create what is missing with "
+            f"`eosframework apply APP`, or correct the name in the topology"
+        )
+
+
+def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
+    """Raise if a source topic is not the one that was registered."""
+    for topic in source_topics(graph):
+        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
+        if registered is None:
+            continue
+        if registered.topic_id != found.topic_id:
+            raise StartRefused(
+                f"source topic {topic!r} was deleted and created again: its id is "
+                f"{found.topic_id}, and the application has processed {registered.topic_id}. Its "
+                f"offsets now mean other records. To process the new one, stop all workers and "
+                f"set where to start: eosframework positions set APP {topic}=earliest"
+            )
+        if registered.partitions != found.partitions:
+            raise StartRefused(
+                f"source topic {topic!r} has {found.partitions} partitions, and the application "
+                f"has processed it with {registered.partitions}: keys have moved to other "
+                f"partitions, so order per key is lost where the old ones still hold unread "
+                f"records. To accept that, stop all workers and run: "
+                f"eosframework positions set APP {topic}=committed"
+            )
+
+
+def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
+    """Raise if brokers would refuse the transaction timeout."""
+    limit_ms = facts.transaction_max_timeout_ms
+    wanted_seconds = settings.worker.transaction_timeout_seconds
+    if limit_ms is not None and wanted_seconds * 1000 > limit_ms:
+        raise StartRefused(
+            f"worker.transaction_timeout_seconds={wanted_seconds:g} is above the brokers' "
+            f"transaction.max.timeout.ms={limit_ms} ({limit_ms / 1000:g} s); lower the one or "
+            f"raise the other"
+        )
+
+
+def retention_note(facts: Facts) -> str | None:
+    """Return what to know about a stop; None where the retention cannot be read."""
+    minutes = facts.offsets_retention_minutes
+    if minutes is None:
+        return None
+    long = f"{minutes / 1440:g} days" if minutes >= 1440 else f"{minutes} minutes"
+    return (
+        f"the brokers forget the offsets of a group that is stopped for {long}; after that a "
+        f"start is refused until its positions are set"
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)

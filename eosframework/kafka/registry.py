@@ -1,0 +1,227 @@
+"""What an application must remember longer than Kafka keeps its offsets: a compacted topic.
+
+Keys and values are JSON, one fact per key, so that workers that start together cannot undo each
+other's:
+
+    application                           {"cluster_id": …, "version": 1}
+    topic/TOPIC                           {"topic_id": …, "partitions": 4}
+    owner/TOPIC/SUB_TOPOLOGY              {}   it was processed under the ids of this sub-topology
+    committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
+
+Other owners of progress (relays, backfills) add keys of their own; they are kept as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.snapshot import read_ranges
+from eosframework.processing.ports import Output
+from eosframework.records import TopicPartition
+from eosframework.txnid import registry_topic
+
+VERSION = 1
+APPLICATION = "application"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTopic:
+    """A source topic as it was when the application first read it."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """All that the registry holds.
+
+    Args:
+        cluster_id: of the cluster it was made on; None: nothing was registered yet.
+        owners: by source topic, the sub-topologies that ever processed it, sorted.
+        committed: partitions that were ever committed, with the id of their topic.
+        entries: every entry as it was written.
+    """
+
+    cluster_id: str | None = None
+    topics: Mapping[str, RegisteredTopic] = field(default_factory=dict[str, RegisteredTopic])
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def interpret(entries: Mapping[str, Any]) -> Registered:
+    """Return what the entries of a registry say."""
+    topics: dict[str, RegisteredTopic] = {}
+    owners: dict[str, list[str]] = {}
+    committed: dict[TopicPartition, str] = {}
+    for key, value in sorted(entries.items()):
+        kind, _, rest = key.partition("/")
+        if kind == "topic":
+            topics[rest] = RegisteredTopic(value["topic_id"], value["partitions"])
+        elif kind == "owner":
+            topic, _, sub_topology = rest.partition("/")
+            owners.setdefault(topic, []).append(sub_topology)
+        elif kind == "committed":
+            _, topic, number = rest.split("/")
+            committed[TopicPartition(topic, int(number))] = value["topic_id"]
+    return Registered(
+        cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
+        topics=topics,
+        owners={topic: tuple(names) for topic, names in owners.items()},
+        committed=committed,
+        entries=dict(entries),
+    )
+
+
+class Registry:
+    """Reads and writes the registry topic of one application.
+
+    Args:
+        application: its name.
+        settings: how to reach the cluster.
+        admin: asks the same cluster.
+        replication_factor: of the topic, where it has to be created; None: the cluster's default.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        *,
+        replication_factor: int | None = None,
+    ) -> None:
+        self.topic = registry_topic(application)
+        self._settings = settings
+        self._admin = admin
+        self._replication_factor = replication_factor
+        self._entries: dict[str, Any] = {}
+        self._next_offset = 0
+        self._state = Registered()
+
+    @property
+    def state(self) -> Registered:
+        """What was read by the last `refresh`."""
+        return self._state
+
+    def as_topic(self) -> TopicToCreate:
+        """Return the topic as `ensure` creates it."""
+        return TopicToCreate(self.topic, 1, self._replication_factor, {"cleanup.policy": "compact"})
+
+    def ensure(self) -> bool:
+        """Create the topic if it is missing, and return whether it was.
+
+        Raises:
+            StartRefused: a topic of this name exists and would forget what it holds.
+        """
+        if self._admin.create_topics([self.as_topic()]):
+            return True
+        policy = self._admin.topic_setting([self.topic], "cleanup.policy")[self.topic]
+        if policy not in (None, "compact"):
+            raise StartRefused(
+                f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
+                f"application must remember; it is the application's registry: set "
+                f"cleanup.policy=compact on it"
+            )
+        return False
+
+    def refresh(self) -> Registered:
+        """Read what came since the last time and return everything.
+
+        What an open transaction holds back is not seen: it is not committed either.
+
+        Raises:
+            ClusterUnreachable: it was not read to its end within the deadline.
+        """
+        partition = TopicPartition(self.topic, 0)
+        if not self._admin.describe_topics([self.topic])[self.topic].exists:
+            return self._state
+        first, end = self._admin.log_bounds([partition])[partition]
+        start = max(first, self._next_offset)
+        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+            for message in messages:
+                self._take(message.key(), message.value())
+        self._next_offset = max(end, self._next_offset)
+        self._state = interpret(self._entries)
+        return self._state
+
+    def write(self, entries: Mapping[str, Any]) -> None:
+        """Write entries, outside any transaction, and wait until all replicas have them.
+
+        Raises:
+            ConfigurationError: the topic may not be written.
+            ClusterUnreachable: they were not acknowledged within the deadline.
+        """
+        if not entries:
+            return
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failures.append(error)
+
+        properties = client_properties(self._settings, Role.PRODUCER)
+        producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
+        for key, value in entries.items():
+            producer.produce(self.topic, orjson.dumps(value), key, on_delivery=delivered)
+        unsent = producer.flush(self._settings.request_timeout_seconds)
+        if failures:
+            raise ConfigurationError(
+                f"the registry {self.topic!r} was not written: {failures[0].str()}; allow this "
+                f"principal Write and Describe on it"
+            ) from KafkaException(failures[0])
+        if unsent:
+            raise ClusterUnreachable(
+                f"the registry {self.topic!r} at {self._settings.bootstrap_servers} did not "
+                f"acknowledge {unsent} entries within "
+                f"{self._settings.request_timeout_seconds:g} s; are its replicas in sync?"
+            )
+
+    def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
+        """Return what to write in the first transaction of a partition."""
+        topic = self._state.topics.get(partition.topic)
+        value = {"topic_id": topic.topic_id if topic else ""}
+        return (
+            self.topic,
+            orjson.dumps(value),
+            committed_key(sub_topology, partition).encode(),
+            0,
+            None,
+            None,
+            round(time.time() * 1000),
+            None,
+        )
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None:
+            return
+        if value is None:
+            self._entries.pop(key.decode(), None)
+        else:
+            self._entries[key.decode()] = orjson.loads(value)
+
+
+def topic_key(topic: str) -> str:
+    """Return the key of a source topic's facts."""
+    return f"topic/{topic}"
+
+
+def owner_key(topic: str, sub_topology: str) -> str:
+    """Return the key that says that a sub-topology processed a topic."""
+    return f"owner/{topic}/{sub_topology}"
+
+
+def committed_key(sub_topology: str, partition: TopicPartition) -> str:
+    """Return the key that says that a partition was committed."""
+    return f"committed/{sub_topology}/{partition.topic}/{partition.partition}"
