@@ -22,7 +22,20 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-COMMANDS = ("audit", "broker", "describe", "errors", "lint", "schema", "settings", "version")
+COMMANDS = (
+    "run_worker",
+    "lint",
+    "describe",
+    "plan",
+    "apply",
+    "positions",
+    "audit",
+    "broker",
+    "errors",
+    "schema",
+    "settings",
+    "version",
+)
 """Modules of this package that add a command, in the order of the help page."""
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]

@@ -1,0 +1,49 @@
+"""What the commands that ask the cluster about one application have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eosframework.config import Settings
+    from eosframework.kafka.admin import ClusterAdmin
+    from eosframework.kafka.registry import Registry
+    from eosframework.topology.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedApplication:
+    """A checked topology with its settings and its cluster."""
+
+    graph: Graph
+    settings: Settings
+    admin: ClusterAdmin
+    registry: Registry
+
+
+def open_application(
+    app_name: str, config: Path | None, assignments: list[str] | None
+) -> OpenedApplication:
+    """Load a topology and reach for its cluster.
+
+    Raises:
+        UserError: the topology or a setting cannot be used.
+    """
+    from eosframework.config import load_settings
+    from eosframework.kafka.admin import ClusterAdmin
+    from eosframework.kafka.registry import Registry
+    from eosframework.topology.loader import load_app
+    from eosframework.topology.resolve import resolve
+
+    settings = load_settings(config, assignments)
+    graph = resolve(load_app(app_name))
+    admin = ClusterAdmin(settings.kafka)
+    registry = Registry(
+        graph.application,
+        settings.kafka,
+        admin,
+        replication_factor=settings.topics.replication_factor,
+    )
+    return OpenedApplication(graph, settings, admin, registry)

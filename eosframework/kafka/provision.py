@@ -1,0 +1,197 @@
+"""What an application needs on the cluster: planned as data, created where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from eosframework.config import Settings
+from eosframework.errors import StartRefused, TopologyError
+from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
+from eosframework.kafka.guards import (
+    Facts,
+    gather,
+    refuse,
+    retention_note,
+    sink_topics,
+    source_topics,
+)
+from eosframework.kafka.registry import Registry
+from eosframework.topology.graph import Graph
+from eosframework.txnid import prefix, tasks
+
+
+class TopicRole(StrEnum):
+    """What the application uses a topic for."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    REGISTRY = "registry"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """A topic as it is, or as `apply` would create it.
+
+    Args:
+        partitions: None for a source that is missing: only its owner knows.
+        replication_factor: None: the cluster's default.
+        create: `apply` creates it.
+    """
+
+    name: str
+    role: TopicRole
+    exists: bool
+    partitions: int | None
+    replication_factor: int | None
+    create: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Everything an application needs, and what stands in its way.
+
+    Args:
+        refused: why a worker would refuse to start once everything is created; None: it starts.
+    """
+
+    application: str
+    cluster_id: str
+    consumer_group: str
+    topics: tuple[PlannedTopic, ...]
+    transactional_ids: tuple[str, ...]
+    acls: tuple[str, ...]
+    notes: tuple[str, ...]
+    refused: str | None
+
+    @property
+    def missing_sources(self) -> list[str]:
+        """Topics that somebody else has to create."""
+        return [topic.name for topic in self.topics if not topic.exists and not topic.create]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {**asdict(self), "producers": len(self.transactional_ids)}
+
+
+def plan(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry) -> Provision:
+    """Return what is needed. Changes nothing.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+    """
+    facts = gather(graph, admin, registry)
+    registry_facts = admin.describe_topics([registry.topic])[registry.topic]
+    topics = (
+        *_planned(graph, settings, facts.topics),
+        _planned_registry(registry, registry_facts),
+    )
+    note = retention_note(facts)
+    return Provision(
+        application=graph.application,
+        cluster_id=facts.cluster_id,
+        consumer_group=graph.application,
+        topics=topics,
+        transactional_ids=tuple(_transactional_ids(graph, facts)),
+        acls=tuple(_acls(graph, registry)),
+        notes=() if note is None else (note,),
+        refused=_refusal(graph, settings, facts, topics),
+    )
+
+
+def apply(
+    graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
+) -> tuple[Provision, list[str]]:
+    """Create the topics that are missing and return the plan with their names.
+
+    What exists is not changed, and source topics are somebody else's: they are not created.
+
+    Raises:
+        ConfigurationError: the cluster does not take a topic.
+        ClusterUnreachable: no broker answered in time.
+    """
+    planned = plan(graph, settings, admin, registry)
+    created = admin.create_topics(
+        [
+            TopicToCreate(topic.name, topic.partitions or 1, topic.replication_factor)
+            for topic in planned.topics
+            if topic.create and topic.role is not TopicRole.REGISTRY
+        ]
+    )
+    if registry.ensure():
+        created.append(registry.topic)
+    return planned, created
+
+
+def _planned(
+    graph: Graph, settings: Settings, topics: Mapping[str, TopicFacts]
+) -> list[PlannedTopic]:
+    sinks = set(sink_topics(graph))
+    planned: list[PlannedTopic] = []
+    for name in sorted({*source_topics(graph), *sinks}):
+        facts, is_sink = topics[name], name in sinks
+        create = is_sink and not facts.exists
+        planned.append(
+            PlannedTopic(
+                name=name,
+                role=TopicRole.SINK if is_sink else TopicRole.SOURCE,
+                exists=facts.exists,
+                partitions=facts.partitions or (settings.topics.partitions if create else None),
+                replication_factor=facts.replication_factor or settings.topics.replication_factor,
+                create=create,
+            )
+        )
+    return planned
+
+
+def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
+    wanted = registry.as_topic()
+    return PlannedTopic(
+        name=wanted.name,
+        role=TopicRole.REGISTRY,
+        exists=facts.exists,
+        partitions=facts.partitions or wanted.partitions,
+        replication_factor=facts.replication_factor or wanted.replication_factor,
+        create=not facts.exists,
+    )
+
+
+def _transactional_ids(graph: Graph, facts: Facts) -> list[str]:
+    """Return the ids of all tasks whose source topics exist."""
+    ids: list[str] = []
+    for part in graph.sub_topologies:
+        counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
+        if len(set(counts.values())) == 1 and all(counts.values()):
+            ids += [str(task) for task in tasks(graph.application, part.name, counts)]
+    return ids
+
+
+def _acls(graph: Graph, registry: Registry) -> list[str]:
+    """Return what the principal of a worker has to be allowed, if the cluster has an authorizer."""
+    return [
+        *(f"Topic {topic}: Read, Describe" for topic in source_topics(graph)),
+        *(f"Topic {topic}: Write, Describe" for topic in sink_topics(graph)),
+        f"Topic {registry.topic}: Create, Read, Write, Describe, DescribeConfigs",
+        f"TransactionalId {prefix(graph.application)}* (prefixed): Write, Describe",
+        f"Group {graph.application}: Read, Describe",
+        "Cluster: DescribeConfigs",
+    ]
+
+
+def _refusal(
+    graph: Graph, settings: Settings, facts: Facts, topics: tuple[PlannedTopic, ...]
+) -> str | None:
+    """Return why a worker would refuse to start after `apply`."""
+    to_come = {
+        topic.name: TopicFacts(exists=True, partitions=topic.partitions or 0)
+        for topic in topics
+        if topic.create
+    }
+    after = replace(facts, topics={**facts.topics, **to_come})
+    try:
+        refuse(graph, settings, after)
+    except (StartRefused, TopologyError) as error:
+        return str(error)
+    return None

@@ -1,0 +1,167 @@
+"""Set where a stopped application goes on, after the registry has refused to guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.guards import (
+    Facts,
+    gather,
+    refuse_another_cluster,
+    source_topics,
+)
+from eosframework.kafka.registry import Registry, committed_key, topic_key
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Graph
+
+EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
+_WISH = re.compile(
+    r"(?P<topic>[^\[\]=]+)(\[(?P<number>\d+)\])?=(?P<where>\d+|earliest|latest|committed)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One argument of `positions set`: TOPIC[NUMBER]=WHERE or TOPIC=WHERE.
+
+    Args:
+        number: None: all partitions of the topic.
+        where: an offset, earliest, latest, or committed (leave it and accept the topic as it is).
+    """
+
+    topic: str
+    number: int | None
+    where: str
+
+    @classmethod
+    def parse(cls, text: str) -> Wish:
+        """Return the wish that `text` writes out.
+
+        Raises:
+            ConfigurationError: it is none; an offset needs its partition.
+        """
+        match = _WISH.fullmatch(text)
+        if match is None or (match["number"] is None and match["where"].isdigit()):
+            raise ConfigurationError(
+                f"{text!r} is no position; expected TOPIC[PARTITION]=OFFSET, or TOPIC= or "
+                f"TOPIC[PARTITION]= with {EARLIEST}, {LATEST} or {COMMITTED}, for example "
+                f"'orders[0]=1200' or orders={EARLIEST}"
+            )
+        number = match["number"]
+        return cls(match["topic"], None if number is None else int(number), match["where"])
+
+
+def set_positions(
+    graph: Graph, wishes: Sequence[Wish], admin: ClusterAdmin, registry: Registry
+) -> list[Position]:
+    """Commit positions for a stopped application and register its topics as they are now.
+
+    1. refuse what makes no sense  2. commit the offsets  3. register the topics
+
+    A crash between 2 and 3 leaves the guards refusing, and the command can be repeated.
+
+    Returns:
+        The positions that were committed.
+
+    Raises:
+        StartRefused: the application runs, or the registry belongs to another cluster.
+        ConfigurationError: a topic, a partition or an offset does not exist, or a topic that was
+            created again or resized is not given completely.
+    """
+    registry.ensure()
+    facts = gather(graph, admin, registry)
+    refuse_another_cluster(graph, facts)
+    if facts.group_client_ids:
+        raise StartRefused(
+            f"application {graph.application!r} has {len(facts.group_client_ids)} running "
+            f"workers; stop them before their positions are set"
+        )
+    wanted = _by_partition(graph, wishes, facts)
+    _refuse_incomplete(wanted, facts)
+    positions = _positions(wanted, admin)
+    if positions:
+        admin.commit(graph.application, positions)
+    registry.write(_entries(graph, wanted, facts))
+    registry.refresh()
+    return positions
+
+
+def _by_partition(graph: Graph, wishes: Sequence[Wish], facts: Facts) -> dict[TopicPartition, str]:
+    """Return where each partition is to go on; later wishes overrule earlier ones."""
+    wanted: dict[TopicPartition, str] = {}
+    sources = source_topics(graph)
+    for wish in wishes:
+        if wish.topic not in sources:
+            raise ConfigurationError(
+                f"{wish.topic!r} is no source topic of application {graph.application!r}; "
+                f"expected one of {', '.join(sources)}"
+            )
+        count = facts.topics[wish.topic].partitions
+        if not count or (wish.number is not None and wish.number >= count):
+            raise ConfigurationError(
+                f"topic {wish.topic!r} has {count} partitions, so there is no partition "
+                f"{wish.number or 0}; partitions count from 0"
+            )
+        numbers = range(count) if wish.number is None else [wish.number]
+        wanted.update({TopicPartition(wish.topic, number): wish.where for number in numbers})
+    return wanted
+
+
+def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
+    """Raise if some partitions of a changed topic would keep positions of the topic before."""
+    for topic in sorted({partition.topic for partition in wanted}):
+        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
+        if registered is None:
+            continue
+        given = {p.partition: where for p, where in wanted.items() if p.topic == topic}
+        recreated = registered.topic_id != found.topic_id
+        kept = [number for number, where in given.items() if where == COMMITTED]
+        if recreated and kept:
+            raise ConfigurationError(
+                f"topic {topic!r} was created again, so what was committed before means other "
+                f"records; give partition {kept[0]} an offset, {EARLIEST} or {LATEST}"
+            )
+        changed = recreated or registered.partitions != found.partitions
+        missing = sorted(set(range(found.partitions)) - set(given))
+        if changed and missing:
+            raise ConfigurationError(
+                f"topic {topic!r} has changed since it was registered, so all of its "
+                f"{found.partitions} partitions have to be given; missing: "
+                f"{', '.join(map(str, missing))}"
+            )
+
+
+def _positions(wanted: dict[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
+    """Return an offset for each partition that is to move, within its log."""
+    moving = {p: where for p, where in wanted.items() if where != COMMITTED}
+    bounds = admin.log_bounds(list(moving)) if moving else {}
+    positions: list[Position] = []
+    for partition, where in sorted(moving.items()):
+        first, end = bounds[partition]
+        offset = {EARLIEST: first, LATEST: end}.get(where) if not where.isdigit() else int(where)
+        if offset is None or not first <= offset <= end:
+            raise ConfigurationError(
+                f"offset {where} of {partition} is not in the log, which holds {first} to {end}; "
+                f"give one of these"
+            )
+        positions.append(Position(partition.topic, partition.partition, offset))
+    return positions
+
+
+def _entries(graph: Graph, wanted: dict[TopicPartition, str], facts: Facts) -> dict[str, object]:
+    reader = {source.topic: part.name for part in graph.sub_topologies for source in part.sources}
+    entries: dict[str, object] = {}
+    for partition, where in wanted.items():
+        topic = facts.topics[partition.topic]
+        entries[topic_key(partition.topic)] = {
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+        }
+        if where != COMMITTED:
+            key = committed_key(reader[partition.topic], partition)
+            entries[key] = {"topic_id": topic.topic_id}
+    return entries
