@@ -134,6 +134,8 @@ def server_properties(layout: Layout, data_dir: Path, node_id: int) -> dict[str,
         # A killed broker may register again only when its old session has ended (9 s by default).
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
+        # Retention goes by the records' own time: history written today would be deleted today.
+        "log.retention.ms": "-1",
         # The default of 128 MB would take a quarter of the default heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         **_replication(len(layout.ports)),

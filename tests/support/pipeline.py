@@ -23,6 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+KEEP = {"retention.ms": "-1"}
+"""Event times lie in the past, and a broker deletes by them."""
+
 TOPOLOGY = """\
 application: NAME
 sources:
@@ -146,14 +149,17 @@ class Pipeline:
         self.topology_file = directory / "topology.yaml"
         self.topology_file.write_text(topology.replace("NAME", name))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        wanted = [NewTopic(self.source, partitions, 1)]
+        wanted = [NewTopic(self.source, partitions, 1, config=KEEP)]
         wanted += [
             NewTopic(
-                topic, partitions, 1, config={"max.message.bytes": "10000"} if small_outputs else {}
+                topic,
+                partitions,
+                1,
+                config={**KEEP, **({"max.message.bytes": "10000"} if small_outputs else {})},
             )
             for topic in self.outputs
         ]
-        wanted.append(NewTopic(f"{name}.dead", 1, 1))
+        wanted.append(NewTopic(f"{name}.dead", 1, 1, config=KEEP))
         for future in admin.create_topics(wanted).values():
             future.result(30)
 
@@ -318,7 +324,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
         }
     )
     try:
@@ -332,9 +338,10 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
             assert time.monotonic() < deadline, f"{topic}: partitions {open_} have no end"
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
                 if error is None:
                     records.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
+                else:
                     open_.discard(message.partition())
         return records
     finally:

@@ -1,0 +1,178 @@
+"""Composition root: settings and a topology become a worker on a real cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from eosframework.config import Guarantee, Settings
+from eosframework.instance import own_instance
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.at_least_once import AtLeastOnceOutputs
+from eosframework.kafka.group import GroupSettings
+from eosframework.kafka.guards import Facts, check_start
+from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.ledger import RegistryLedger
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.registry import Registry
+from eosframework.processing.compile import compile_source
+from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
+from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
+from eosframework.topology.graph import Graph
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+from eosframework.txnid import TransactionalId
+
+TAKEOVER_DEADLINE_SECONDS = 120.0
+"""How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
+group would give the partitions to somebody else."""
+
+LIBRDKAFKA_BATCH_BYTES = 1_000_000
+"""librdkafka's own `batch.size`; it does not split a batch that a topic finds too large."""
+
+
+def prepare(application: str, settings: Settings) -> Graph:
+    """Return the topology `application` names, after asking the cluster whether it can start.
+
+    Raises:
+        UserError: nothing was started; says what is wrong and what to do.
+    """
+    graph = resolve(load_app(application))
+    admin = ClusterAdmin(settings.kafka)
+    check_start(graph, settings, admin, _registry(graph, settings, admin))
+    return graph
+
+
+def run_in_process(application: str, settings: Settings, *, until_caught_up: bool) -> None:
+    """Run a worker in this process until it is caught up or asked to stop.
+
+    Raises:
+        UserError: nothing was started.
+        RunError: processing cannot go on; what was complete is committed.
+        InstanceFenced: another worker took this one's identity over.
+    """
+    graph = resolve(load_app(application))
+    with own_instance(graph.application, settings.worker.instance) as instance:
+        admin = ClusterAdmin(settings.kafka)
+        registry = _registry(graph, settings, admin)
+        facts = check_start(graph, settings, admin, registry)
+        with _shown_progress() as show:
+            worker = _worker(graph, settings, instance, registry, facts, show)
+            _stop_on_signals(worker)
+            counts = worker.run(until_caught_up=until_caught_up)
+        show(counts)
+
+
+def plan_of(graph: Graph) -> Plan:
+    """Compile a graph into what a worker runs."""
+    sources = [(part.name, source) for part in graph.sub_topologies for source in part.sources]
+    return Plan(
+        application=graph.application,
+        sub_topologies={source.topic: name for name, source in sources},
+        sources={source.topic: compile_source(source) for _, source in sources},
+        identify=lambda name, partition: TransactionalId.make(graph.application, name, partition),
+    )
+
+
+def _worker(
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    registry: Registry,
+    facts: Facts,
+    show: Callable[[WorkerCounts], None],
+) -> Worker:
+    worker = settings.worker
+    log = KafkaInputLog(
+        client_properties(settings.kafka, Role.CONSUMER),
+        GroupSettings(
+            group_id=graph.application,
+            instance=instance,
+            session_timeout_seconds=worker.session_timeout_seconds,
+            heartbeat_interval_seconds=worker.heartbeat_interval_seconds,
+        ),
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+    )
+    parent = os.getppid()
+    options = WorkerOptions(
+        commit_interval_seconds=worker.commit_interval_seconds,
+        transaction_timeout_seconds=worker.transaction_timeout_seconds,
+        heartbeat_interval_seconds=worker.heartbeat_interval_seconds,
+        takeover_deadline_seconds=TAKEOVER_DEADLINE_SECONDS,
+        batch_records=worker.batch_records,
+        leave_on_stop=worker.leave_on_stop,
+    )
+
+    def on_round(counts: WorkerCounts) -> None:
+        show(counts)
+        if PIPE_VARIABLE in os.environ and os.getppid() != parent:
+            made.stop()
+
+    made = Worker(
+        plan_of(graph),
+        log,
+        _outputs(settings, facts, log),
+        RegistryLedger(graph.application, registry, settings.worker.start),
+        options,
+        on_round=on_round,
+    )
+    return made
+
+
+def _outputs(
+    settings: Settings, facts: Facts, log: KafkaInputLog
+) -> KafkaOutputs | AtLeastOnceOutputs:
+    properties = _producer_properties(settings, facts)
+    timeout_seconds = settings.worker.transaction_timeout_seconds
+    if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
+        return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
+    return KafkaOutputs(
+        properties,
+        transaction_timeout_seconds=timeout_seconds,
+        assume_transaction_verification=settings.kafka.assume_transaction_verification,
+    )
+
+
+def _producer_properties(settings: Settings, facts: Facts) -> dict[str, Any]:
+    """A batch must fit the smallest output, or it is refused although no record is too large."""
+    properties = client_properties(settings.kafka, Role.PRODUCER)
+    smallest = facts.smallest_output_bytes
+    if smallest is not None:
+        properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest))
+    return properties
+
+
+def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
+    factor = settings.topics.replication_factor
+    return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
+
+
+@contextmanager
+def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
+    report = reporter()
+    if report is not None:
+        yield report.show
+        return
+    with ProgressLine() as line:
+        yield line.show
+
+
+def _stop_on_signals(worker: Worker) -> None:
+    """The first SIGTERM or SIGINT asks the worker to stop; a second one ends the process."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        structlog.get_logger("eosframework.worker").info(
+            "stop_requested", signal=signal.Signals(number).name
+        )
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
