@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from eosframework.audit.compare import compare, match
 from eosframework.audit.derive import OUTPUT_STEP, UNKNOWN_TIME, Derivation, dead_letter_topics
@@ -66,7 +67,8 @@ class _Audit:
         self._on_progress = on_progress
         self._admin = ClusterAdmin(settings)
         known = {topic for part in graph.sub_topologies for topic in part.sink_topics}
-        self._derivation = Derivation(graph, self._broker_time(known))
+        self._has_broker_time = cache(self._ask_for_broker_time)
+        self._derivation = Derivation(graph, self._has_broker_time)
         self._derivation.topics |= known
         self._expected, self._found = Ledger(), Ledger()
         self._notes: list[str] = []
@@ -135,9 +137,9 @@ class _Audit:
             )
         return positions
 
-    def _broker_time(self, topics: Iterable[str]) -> set[str]:
-        types = self._admin.topic_setting(topics, "message.timestamp.type")
-        return {topic for topic, kind in types.items() if kind == "LogAppendTime"}
+    def _ask_for_broker_time(self, topic: str) -> bool:
+        setting = self._admin.topic_setting([topic], "message.timestamp.type")
+        return setting.get(topic) == "LogAppendTime"
 
     def _find_refused(self, inputs: list[TopicPartition]) -> None:
         """Learn from the dead letters whose outputs were refused: functions cannot tell."""
@@ -197,9 +199,8 @@ class _Audit:
 
     def _read_outputs(self, ends: Positions) -> None:
         starts = {p: first for p, (first, _) in self._admin.log_bounds(list(ends)).items()}
-        broker_time = self._broker_time({partition.topic for partition in ends})
         for partition, messages in self._read(_ranges(starts, ends), "output"):
-            by_broker = partition.topic in broker_time
+            by_broker = self._has_broker_time(partition.topic)
             for message in messages:
                 digest = digest_of(
                     partition.topic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from eosframework.audit.digest import digest_of
 from eosframework.audit.ledger import Ledger
@@ -24,13 +24,14 @@ class Derivation:
     """Derives outputs with the functions that the worker runs, compiled the same way.
 
     Args:
-        broker_time: topics whose timestamps are set by the broker.
+        graph: the application.
+        has_broker_time: tells whether the broker sets the timestamps of a topic.
     """
 
-    def __init__(self, graph: Graph, broker_time: Collection[str] = ()) -> None:
+    def __init__(self, graph: Graph, has_broker_time: Callable[[str], bool]) -> None:
         sources = [source for part in graph.sub_topologies for source in part.sources]
         self._compiled = {source.topic: compile_source(source) for source in sources}
-        self._broker_time = broker_time
+        self._has_broker_time = has_broker_time
         self._failures = FailureHandler()
         self.refused: set[tuple[str, int, int]] = set()
         """Places of input records whose output the broker refused, as their dead letters say."""
@@ -69,7 +70,7 @@ class Derivation:
     ) -> None:
         for topic, value, key, _, _, _, timestamp, headers in outputs:
             self.topics.add(topic)
-            if topic in self._broker_time:
+            if self._has_broker_time(topic):
                 timestamp = UNKNOWN_TIME
             into.add(partition, offset, digest_of(topic, key, value, timestamp, headers))
 

@@ -30,6 +30,7 @@ COMMANDS = (
     "apply",
     "positions",
     "audit",
+    "demo",
     "broker",
     "errors",
     "schema",

@@ -24,7 +24,7 @@ Batch = tuple[TopicPartition, list[Message]]
 """Messages of one partition, in offset order."""
 
 BATCH_RECORDS = 2000
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
 PREFETCH_KILOBYTES = 65_536
 """Shared by all partitions that are read at once."""
 

@@ -1,0 +1,306 @@
+"""The demo from its first line to its verdict.
+
+1. start a real broker in a directory of its own, and create the topics
+2. start the witness: a `read_committed` reader that runs until the end
+3. start two workers under their supervisor
+4. feed the flights, and meanwhile kill workers at random moments
+5. wait until the last flight is committed, and stop the workers
+6. compare what the witness saw with what is there, and audit
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from eosframework.audit import Verdict, audit_application
+from eosframework.config import KafkaSettings
+from eosframework.demo.data import Flights
+from eosframework.demo.files import topology_file
+from eosframework.demo.story import Bars, Story
+from eosframework.demo.witness import Witness
+from eosframework.demo.workers import Workers
+from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.errors import ComponentFailed, RunError
+from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.feeder import feed
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Graph
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+
+PARTITIONS = 4
+PROCESSES = 2
+LOOK_SECONDS = 0.5
+CATCH_UP_SECONDS = 60.0
+
+BROKER = {
+    "log.retention.ms": "-1",
+    "log.roll.ms": str(2**62),
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "8",
+}
+"""- log.retention.ms, log.roll.ms: the flights are of 2013, older than any retention.
+- the internal topics: few partitions are made quickly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the demo is to do.
+
+    Args:
+        kills: how many workers to kill.
+        records_per_second: how fast to feed.
+        seed: decides which records are broken, who is killed, and when.
+        flights: how many of them. None: all.
+        keep: leave the broker up.
+    """
+
+    kills: int
+    records_per_second: int
+    seed: int
+    flights: int | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended."""
+
+    verdict: Verdict
+    kills: int
+    deaths_seen: int
+    differences: tuple[str, ...]
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, doubled, reordered or torn, for anybody, at any time."""
+        return self.verdict.clean and not self.differences and self.deaths_seen >= self.kills
+
+    def as_data(self) -> dict[str, int | float]:
+        """Return the last line of the demo."""
+        return {
+            **self.verdict.counts(),
+            "kills": self.kills,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def run_demo(plan: Plan, console: Console) -> Outcome:
+    """Run the demo and tell it on `console`; nothing is left running, however it ends.
+
+    Raises:
+        ComponentFailed: the broker or the workers ended by themselves.
+        RunError: the workers did not get through the input.
+        KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
+    """
+    story = Story(console)
+    with _sigterm_as_interrupt(), ExitStack() as cleanup:
+        directory = _data_directory(plan, cleanup)
+        story.title("Real flights through real Kafka, while the workers are killed")
+        cluster = start_kafka(
+            directory / "kafka", properties=BROKER, fast_start=True, detached=plan.keep
+        )
+        if not plan.keep:
+            cleanup.callback(_without_interrupts, cluster.stop)
+        story.say(f"Kafka is up at {cluster.bootstrap_servers}")
+        outcome = _Demo(plan, cluster, directory, story).run()
+        if plan.keep:
+            _say_how_to_go_on(story, cluster)
+        return outcome
+
+
+class _Demo:
+    def __init__(self, plan: Plan, cluster: KafkaCluster, directory: Path, story: Story) -> None:
+        self._plan = plan
+        self._story = story
+        self._log_file = directory / "workers.log"
+        self._settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
+        self._admin = ClusterAdmin(self._settings)
+        self._topology = topology_file()
+        self._graph: Graph = resolve(load_app(str(self._topology)))
+        part = self._graph.sub_topologies[0]
+        self._source = part.sources[0].topic
+        self._inputs = [TopicPartition(self._source, n) for n in range(PARTITIONS)]
+        self._outputs = [
+            TopicPartition(topic, n) for topic in part.sink_topics for n in range(PARTITIONS)
+        ]
+        self._flights = Flights(plan.flights, plan.seed)
+        self._chance = random.Random(plan.seed)
+        self._kill_points = self._choose_kill_points()
+        self._kills = 0
+        self._processed = 0
+        self._due = 0.0
+
+    def run(self) -> Outcome:
+        self._create_topics()
+        witness = Witness(self._settings, self._outputs)
+        with ExitStack() as cleanup:
+            witness.start()
+            cleanup.callback(_without_interrupts, witness.stop)
+            self._story.say("a read_committed reader watches every output from now on")
+            workers = Workers(
+                self._topology, self._settings.bootstrap_servers, PROCESSES, self._log_file
+            )
+            cleanup.callback(_without_interrupts, workers.end)
+            self._story.say(
+                f"{PROCESSES} workers start; {self._plan.kills} kills are planned "
+                f"(--seed {self._plan.seed})"
+            )
+            with self._story.bars(len(self._flights)) as bars:
+                self._feed(workers, witness, bars)
+                self._catch_up(workers, witness, bars)
+            self._stop(workers)
+            return self._judge(workers, witness)
+
+    def _choose_kill_points(self) -> list[int]:
+        """Spread the kills over the run: one at random within each equal share of the records."""
+        share = len(self._flights) * 0.92 / max(self._plan.kills, 1)
+        first = len(self._flights) * 0.05
+        return [
+            int(first + share * (number + self._chance.uniform(0.1, 0.9)))
+            for number in range(self._plan.kills)
+        ]
+
+    def _create_topics(self) -> None:
+        topics = sorted({topic for topic, _ in (*self._inputs, *self._outputs)})
+        self._admin.create_topics([TopicToCreate(topic, PARTITIONS) for topic in topics])
+        self._story.say(f"topics with {PARTITIONS} partitions each: {', '.join(topics)}")
+
+    def _feed(self, workers: Workers, witness: Witness, bars: Bars) -> None:
+        flights = self._flights
+        self._story.say(
+            f"{flights.flights:,} flights and {flights.broken} broken records go in, "
+            f"{self._plan.records_per_second:,} a second"
+        )
+
+        def on_turn(fed: int) -> None:
+            if self._kills < self._plan.kills and fed >= self._kill_points[self._kills]:
+                self._kill(workers)
+            self._look(workers, witness, bars, fed)
+
+        feed(
+            self._settings,
+            self._source,
+            flights,
+            records_per_second=self._plan.records_per_second,
+            on_turn=on_turn,
+        )
+
+    def _kill(self, workers: Workers) -> None:
+        """Kill one worker, or none as long as each of them is still starting."""
+        if (kill := workers.kill_one(self._chance)) is not None:
+            self._kills += 1
+            self._story.say(
+                f"kill {self._kills} of {self._plan.kills}: SIGKILL to worker {kill.instance}, "
+                f"pid {kill.pid}, {kill.age_seconds:.0f} s old",
+                style="red",
+            )
+
+    def _look(self, workers: Workers, witness: Witness, bars: Bars, fed: int) -> None:
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + LOOK_SECONDS
+        workers.require_running()
+        positions = self._admin.committed(self._graph.application, self._inputs)
+        self._processed = sum(position.offset or 0 for position in positions)
+        bars.show(fed, self._processed, witness.records)
+
+    def _catch_up(self, workers: Workers, witness: Witness, bars: Bars) -> None:
+        """Wait until the position behind the last record of every partition is committed."""
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while self._processed < len(self._flights):
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"{self._processed:,} of {len(self._flights):,} records were committed "
+                    f"{CATCH_UP_SECONDS:g} s after the last was fed; see {self._log_file} "
+                    f"(--keep leaves it there)"
+                )
+            time.sleep(0.1)
+            if self._kills < self._plan.kills:
+                self._kill(workers)
+            self._look(workers, witness, bars, len(self._flights))
+
+    def _stop(self, workers: Workers) -> None:
+        code = workers.stop()
+        if code != 0:
+            raise ComponentFailed(f"the workers were asked to stop and ended with {code}, not 0")
+        self._story.say("every record is committed; the workers were asked to stop, and did")
+
+    def _judge(self, workers: Workers, witness: Witness) -> Outcome:
+        differences = witness.differences(self._admin.log_bounds(self._outputs))
+        if differences:
+            self._story.say("the reader that watched all the time saw something else:")
+            for line in differences:
+                self._story.plain(f"          {line}")
+        else:
+            self._story.say(
+                f"the reader that watched all the time saw the {witness.records:,} records "
+                f"that are there now, and no others"
+            )
+        verdict = audit_application(self._graph, self._settings)
+        outcome = Outcome(
+            verdict, self._kills, workers.deaths_seen(), tuple(differences), self._story.seconds
+        )
+        self._say_verdict(outcome)
+        return outcome
+
+    def _say_verdict(self, outcome: Outcome) -> None:
+        self._story.say(
+            "audit: the functions ran again over the input, and the outputs were compared"
+        )
+        if outcome.deaths_seen != outcome.kills:
+            self._story.say(f"the supervisor saw {outcome.deaths_seen} workers killed")
+        for name, count in outcome.verdict.counts().items():
+            self._story.plain(f"          {name:<11}{count:>9,}")
+        for example in outcome.verdict.examples:
+            self._story.plain(f"          {example.kind}: {example.text}")
+        if outcome.good:
+            self._story.say(
+                f"{outcome.kills} workers killed, and each record took effect exactly once",
+                style="green",
+            )
+        else:
+            self._story.say("NOT exactly once", style="bold red")
+
+
+def _data_directory(plan: Plan, cleanup: ExitStack) -> Path:
+    if plan.keep:
+        return Path(tempfile.mkdtemp(prefix="eos-demo-"))
+    return Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="eos-demo-")))
+
+
+def _say_how_to_go_on(story: Story, cluster: KafkaCluster) -> None:
+    story.plain(f"the broker stays up at {cluster.bootstrap_servers}; stop it with")
+    story.plain(f"  eosframework broker down --data-dir {cluster.data_dir}")
+
+
+def _without_interrupts(finish: Callable[[], None]) -> None:
+    """Run one step of the clean-up to its end, also when Ctrl-C is pressed again."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        finish()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Generator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

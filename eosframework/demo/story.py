@@ -1,0 +1,84 @@
+"""How the demo tells what happens: bars on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+LINE_SECONDS = 10.0
+
+
+class Story:
+    """Says one thing after the other, with the seconds since the beginning."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return time.monotonic() - self._began
+
+    def title(self, text: str) -> None:
+        """Say what this is about."""
+        self._console.print(f"[bold]{text}[/bold]", highlight=False)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Say what happened."""
+        self._console.print(
+            f"[dim]{self.seconds:6.1f} s[/dim]  {text}", style=style, highlight=False
+        )
+
+    def plain(self, text: str = "") -> None:
+        """Say something without the time."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def bars(self, total: int) -> Bars:
+        """Return the bars of a run over `total` records, to be used as a context."""
+        return Bars(self, self._console, total)
+
+
+class Bars:
+    """How far feeding and processing are, and how much a reader has seen."""
+
+    def __init__(self, story: Story, console: Console, total: int) -> None:
+        self._story = story
+        self._total = total
+        self._due = time.monotonic() + LINE_SECONDS
+        self._progress = Progress(
+            TextColumn("          {task.description:<10}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._fed = self._progress.add_task("fed", total=total)
+        self._processed = self._progress.add_task("committed", total=total)
+        self._seen = self._progress.add_task("visible", total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, fed: int, processed: int, seen: int) -> None:
+        """Draw, or say it in a line if the last one is old enough."""
+        self._progress.update(self._fed, completed=fed)
+        self._progress.update(self._processed, completed=processed)
+        self._progress.update(self._seen, completed=seen)
+        if self._progress.disable and time.monotonic() >= self._due:
+            self._due = time.monotonic() + LINE_SECONDS
+            self._story.say(f"{fed:,} fed, {processed:,} committed, {seen:,} visible")

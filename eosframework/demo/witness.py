@@ -1,0 +1,115 @@
+"""A `read_committed` reader that runs all the time, while transactions abort around it.
+
+What it saw when everything happened must be what a reader sees in the end: record for record,
+at the same offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from eosframework.audit.digest import digest_of
+from eosframework.config import KafkaSettings
+from eosframework.errors import EosError
+from eosframework.kafka.snapshot import Ranges, follow, read_ranges
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+
+FINISH_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was read of one partition: how much, how far, and a fingerprint of all of it."""
+
+    records: int = 0
+    last_offset: int = -1
+    chain: Any = field(default_factory=lambda: blake2b(digest_size=16))
+
+    def add(self, topic: str, messages: Sequence[Message]) -> None:
+        """Take the next messages of the partition."""
+        for message in messages:
+            digest = digest_of(
+                topic,
+                message.key(),
+                message.value(),
+                message.timestamp()[1],
+                message.headers(),
+            )
+            self.chain.update(message.offset().to_bytes(8, "big") + digest)
+        self.records += len(messages)
+        self.last_offset = messages[-1].offset()
+
+    @property
+    def fingerprint(self) -> tuple[int, int, bytes]:
+        """The same exactly for the same records at the same offsets."""
+        return self.records, self.last_offset, self.chain.digest()
+
+
+class Witness:
+    """Reads partitions on a thread of its own from `start` to `finish`."""
+
+    def __init__(self, settings: KafkaSettings, partitions: Iterable[TopicPartition]) -> None:
+        self._settings = settings
+        self._seen = {partition: Seen() for partition in partitions}
+        self._stop = threading.Event()
+        self._error: EosError | None = None
+        self._thread = threading.Thread(target=self._run, name="eos-witness", daemon=True)
+
+    @property
+    def records(self) -> int:
+        """How many records were seen so far."""
+        return sum(seen.records for seen in self._seen.values())
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def differences(self, ends: Ranges) -> list[str]:
+        """Read everything again from the start, and stop.
+
+        Args:
+            ends: the whole of each partition.
+
+        Returns:
+            One line for each partition that looked otherwise while it was written.
+        """
+        final = {partition: Seen() for partition in self._seen}
+        for partition, messages in read_ranges(self._settings, ends):
+            final[partition].add(partition.topic, messages)
+        deadline = time.monotonic() + FINISH_SECONDS
+        while time.monotonic() < deadline and self._is_behind(final):
+            self._stop.wait(0.05)
+        self.stop()
+        if self._error is not None:
+            raise self._error
+        return [
+            f"{partition}: {seen.records:,} records up to offset {seen.last_offset} while it was "
+            f"written, {final[partition].records:,} up to {final[partition].last_offset} now"
+            for partition, seen in self._seen.items()
+            if seen.fingerprint != final[partition].fingerprint
+        ]
+
+    def _is_behind(self, final: dict[TopicPartition, Seen]) -> bool:
+        return self._error is None and any(
+            self._seen[partition].last_offset < seen.last_offset
+            for partition, seen in final.items()
+        )
+
+    def _run(self) -> None:
+        try:
+            for partition, messages in follow(self._settings, self._seen, self._stop.is_set):
+                self._seen[partition].add(partition.topic, messages)
+        except EosError as error:
+            self._error = error
