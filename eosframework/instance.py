@@ -17,7 +17,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_runtime_path
+from platformdirs import user_state_path
 
 from eosframework.errors import StartRefused
 
@@ -35,7 +35,7 @@ def own_instance(application: str, wanted: str | None) -> Generator[str]:
     Raises:
         StartRefused: another worker on this host holds the wanted name.
     """
-    directory = user_runtime_path("eosframework", ensure_exists=True) / application
+    directory = user_state_path("eosframework", ensure_exists=True) / application
     directory.mkdir(parents=True, exist_ok=True)
     if wanted is not None:
         handle = _lock(directory / f"{wanted}.lock")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
+
+CLIENT_LOGGER = "eosframework.kafka.librdkafka"
+"""Where librdkafka's own records go."""
+
+REPEAT_SECONDS = 30.0
 
 
 def configure_logs(settings: LogSettings) -> None:
@@ -40,6 +46,29 @@ def configure_logs(settings: LogSettings) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
+    handler.addFilter(_Repetitions())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+
+
+class _Repetitions(logging.Filter):
+    """Lets librdkafka say the same kind of thing once in a while: it retries 20 times a second.
+
+    What a kind is: the facility and the client, the first two words of its records.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the record is to be written."""
+        if record.name != CLIENT_LOGGER:
+            return True
+        kind = " ".join(record.getMessage().split(maxsplit=2)[:2])
+        now = time.monotonic()
+        if now < self._next.get(kind, 0):
+            return False
+        self._next[kind] = now + REPEAT_SECONDS
+        return True

@@ -158,6 +158,8 @@ class ClusterAdmin:
                 self._result(future)
                 names.append(name)
             except KafkaException as error:
+                if error.args[0].code() in _UNANSWERED:
+                    raise self._explained(error) from error
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ConfigurationError(_not_created(name, error.args[0])) from error
         self._wait_until_described(names)
@@ -186,6 +188,8 @@ class ClusterAdmin:
         `stable` waits for transactions in doubt.
         """
         wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
+        if not wanted:
+            return []
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         answer = self._ask_each(
             lambda timeout: self._client.list_consumer_group_offsets(
@@ -256,6 +260,8 @@ class ClusterAdmin:
         spec: Any,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
         wanted = {KafkaTopicPartition(topic, number): spec for topic, number in partitions}
         answers = self._ask_each(
             lambda timeout: self._client.list_offsets(

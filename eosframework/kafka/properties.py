@@ -16,11 +16,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
+from eosframework.logs import CLIENT_LOGGER
 
 Client = TypeVar("Client")
-
-CLIENT_LOGGER = "eosframework.kafka.librdkafka"
-"""The logger that librdkafka's own log records go to, in place of stderr."""
 
 CLIENT_ID = "eosframework"
 """What every client id begins with; it tells our group members from other people's."""

@@ -50,7 +50,7 @@ def test_a_second_worker_with_the_same_identity_ends_the_first(pipeline: Pipelin
     first = pipeline.start_worker(instance="one")
     first.wait_for_event("task_assigned", 4)
     second = pipeline.start_worker(
-        instance="one", environment={"XDG_RUNTIME_DIR": str(pipeline.directory / "other_host")}
+        instance="one", environment={"XDG_STATE_HOME": str(pipeline.directory / "other_host")}
     )
     second.wait_for_event("task_assigned", 4)
     assert first.wait() == 3
