@@ -1,0 +1,63 @@
+"""`python -m benchmarks [NAME …]`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.options import Options
+from benchmarks.processes import ProcessFailed
+from benchmarks.report import Report
+from benchmarks.session import open_session
+from eosframework.errors import EosError
+
+BENCHMARKS = {
+    "json": "contest",
+    "eos-vs-alo": "guarantees",
+    "memory": "memory",
+    "recovery": "recovery",
+    "stages": "stages",
+    "group-protocols": "group_protocols",
+}
+"""Modules of this package by the name that a user gives."""
+
+ALWAYS = ("json", "memory", "recovery", "eos-vs-alo")
+"""What runs when no name is given; it takes half an hour."""
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"Some of: {', '.join(BENCHMARKS)}.")
+    ] = None,
+    records: Annotated[int | None, typer.Option(min=20_000, help="Size of inputs.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Repetitions.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Length of timed runs.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures there.")] = None,
+) -> None:
+    """Measure speed and memory on a Kafka of our own, as ratios within one run."""
+    chosen = names or list(ALWAYS)
+    if unknown := [name for name in chosen if name not in BENCHMARKS]:
+        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = Report()
+    options = Options(records, rounds, seconds)
+    try:
+        with open_session() as session:
+            for name in chosen:
+                module = import_module(f"benchmarks.{BENCHMARKS[name]}")
+                module.run(session, options, report)
+    except (EosError, ProcessFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    finally:
+        if json is not None:
+            report.save(json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

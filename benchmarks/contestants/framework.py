@@ -1,0 +1,45 @@
+"""eosframework through its command line."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.contestants.work import Work
+from benchmarks.processes import Command
+
+TOPOLOGY = Path(__file__).with_name("framework_topology.py")
+
+
+class Framework:
+    """`eosframework run-worker` with default settings, but for those given.
+
+    Args:
+        name: what it goes by in tables.
+        settings: `--set` values on top.
+        processes: worker processes.
+    """
+
+    share = 1.0
+
+    def __init__(
+        self, name: str = "eosframework", settings: tuple[str, ...] = (), processes: int = 1
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._processes = processes
+
+    def prepare(self) -> str:
+        return version("eosframework")
+
+    def command(self, work: Work) -> Command:
+        arguments = [
+            *(sys.executable, "-m", "eosframework", "run-worker", str(TOPOLOGY)),
+            *("--set", f"kafka.bootstrap_servers={work.bootstrap_servers}"),
+            *("--set", f"worker.commit_interval_seconds={work.commit_interval_seconds}"),
+            *("--processes", str(self._processes)),
+        ]
+        for setting in self._settings:
+            arguments += ["--set", setting]
+        return Command(arguments, work.environment())

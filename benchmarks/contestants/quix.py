@@ -1,0 +1,57 @@
+"""Quix Streams, exactly-once, in an environment of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.contestants.work import Unavailable, Work
+from benchmarks.processes import Command
+from eosframework.embedded.jars import cache_directory
+
+PROGRAM = Path(__file__).with_name("quix_program.py")
+LOCK = Path(__file__).with_name("quix.lock")
+
+
+class QuixStreams:
+    """Quix Streams from its own locked environment: it wants other versions than ours."""
+
+    name = "Quix Streams"
+    share = 0.2
+
+    def prepare(self) -> str:
+        if not (self._home / "complete").exists():
+            _install(self._home)
+        asked = "from importlib.metadata import version; print(version('quixstreams'))"
+        found = subprocess.run(
+            [self._python, "-c", asked], capture_output=True, text=True, check=True
+        )
+        return f"{found.stdout.strip()}, exactly-once"
+
+    def command(self, work: Work) -> Command:
+        return Command([str(self._python), str(PROGRAM)], work.environment())
+
+    @cached_property
+    def _home(self) -> Path:
+        digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
+        return cache_directory() / f"quix-{digest[:12]}"
+
+    @property
+    def _python(self) -> Path:
+        return self._home / "bin" / "python"
+
+
+def _install(home: Path) -> None:
+    """Make the environment; the stamp comes last, so an interrupted one is made again."""
+    print(f"installing Quix Streams into {home}", file=sys.stderr)
+    uv = str(Path(sys.executable).with_name("uv"))
+    install = [uv, "pip", "install", "--quiet", "--require-hashes", "-r", str(LOCK)]
+    try:
+        subprocess.run([uv, "venv", "--quiet", "--clear", "-p", sys.executable, home], check=True)
+        subprocess.run([*install, "--python", str(home / "bin" / "python")], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"Quix Streams could not be installed: {error}") from error
+    (home / "complete").touch()

@@ -1,0 +1,51 @@
+"""Kafka Streams, exactly_once_v2 with one thread: the program in benchmarks/java."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from benchmarks.contestants.streams_jars import KAFKA_VERSION, cache_directory, class_path
+from benchmarks.contestants.work import Unavailable, Work
+from benchmarks.processes import Command
+from eosframework.embedded.java import find_java
+
+PROGRAM = Path(__file__).parents[1] / "java" / "DoubleAmount.java"
+
+
+class KafkaStreams:
+    """Kafka Streams on the Java that runs the broker; javac compiles the program."""
+
+    name = "Kafka Streams"
+    share = 1.0
+
+    def prepare(self) -> str:
+        java = find_java()
+        beside = java.resolve().with_name("javac")
+        compiler = str(beside) if beside.exists() else shutil.which("javac")
+        if compiler is None:
+            raise Unavailable(f"there is no Java compiler beside {java} or in PATH")
+        done = subprocess.run(
+            [compiler, "-cp", class_path(), "-d", _classes(), PROGRAM],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"{PROGRAM.name} does not compile: {done.stderr.strip()}")
+        return f"{KAFKA_VERSION}, exactly_once_v2, 1 thread"
+
+    def command(self, work: Work) -> Command:
+        arguments = [
+            *(str(find_java()), "-Xmx1g", "-XX:+UseG1GC", "-XX:-UsePerfData"),
+            *("-cp", f"{_classes()}:{class_path()}", PROGRAM.stem),
+        ]
+        state = {"BENCH_STATE_DIRECTORY": str(work.directory / "streams")}
+        return Command(arguments, work.environment() | state)
+
+
+def _classes() -> Path:
+    directory = cache_directory() / f"kafka-streams-{KAFKA_VERSION}" / "classes"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,133 @@
+"""How much of the input is committed, over time, seen from outside and the same for all.
+
+Every contestant commits the positions of its consumer group within its transactions, so the
+group's committed offsets say which input records have taken effect, to the record. A separate
+client asks the broker for them. Nothing that a contestant says of itself is used, and its
+start-up does not count: the clock runs between two of these looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.inputs import PARTITIONS
+from benchmarks.processes import Child, ProcessFailed
+
+LOOK_SECONDS = 0.015
+STALLED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look: how many input records are committed, and the processor time used so far."""
+
+    at: float
+    records: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a run did between two looks."""
+
+    records: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        return self.records / self.seconds
+
+    @property
+    def cpu_microseconds_per_record(self) -> float:
+        return self.cpu_seconds / self.records * 1e6
+
+
+class CommittedOffsets:
+    """Looks at the committed offsets of one group on one topic."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
+        # read_uncommitted only means that the broker answers at once while a transaction is
+        # open: offsets of open transactions are never part of the answer.
+        self._client = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group,
+                "isolation.level": "read_uncommitted",
+            }
+        )
+        self._partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+
+    def by_partition(self) -> list[int]:
+        """The committed offset of each partition; 0 where there is none."""
+        found = self._client.committed(self._partitions, timeout=10)
+        return [max(0, partition.offset) for partition in found]
+
+    def total(self) -> int:
+        """How many input records are committed (the input has no gaps)."""
+        return sum(self.by_partition())
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def speed_of_input(offsets: CommittedOffsets, child: Child, records: int) -> Speed:
+    """Measure from the first look at a tenth of `records` or more to the first at all of them."""
+    first: Sample | None = None
+    for sample in _samples(offsets, child):
+        if first is None and sample.records >= records // 10:
+            first = sample
+        if sample.records >= records:
+            assert first is not None
+            return _between(first, sample)
+    raise AssertionError("the samples do not end")
+
+
+def speed_over_time(
+    offsets: CommittedOffsets, child: Child, *, warm_up_seconds: float, seconds: float
+) -> Speed:
+    """Measure for `seconds`, from the first commit after `warm_up_seconds` of commits."""
+    started: float | None = None
+    first: Sample | None = None
+    for sample in _samples(offsets, child):
+        if started is None:
+            started = sample.at
+        elif first is None and sample.at >= started + warm_up_seconds:
+            first = sample
+        elif first is not None and sample.at >= first.at + seconds:
+            return _between(first, sample)
+    raise AssertionError("the samples do not end")
+
+
+def _samples(offsets: CommittedOffsets, child: Child) -> Iterator[Sample]:
+    """Give a sample for each change of what is committed.
+
+    Raises:
+        ProcessFailed: the child ended, or committed nothing for `STALLED_SECONDS`.
+    """
+    records, changed_at = 0, time.monotonic()
+    while True:
+        found = offsets.total()
+        now = time.monotonic()
+        if found != records:
+            records, changed_at = found, now
+            yield Sample(now, found, child.cpu_seconds())
+        elif now > changed_at + STALLED_SECONDS:
+            raise ProcessFailed(
+                f"{child.process.args!r} committed nothing for {STALLED_SECONDS:g} s after "
+                f"{records} records; its last lines:\n{child.log_tail()}"
+            )
+        child.require_running()
+        time.sleep(LOOK_SECONDS)
+
+
+def _between(first: Sample, last: Sample) -> Speed:
+    return Speed(
+        last.records - first.records,
+        last.at - first.at,
+        last.cpu_seconds - first.cpu_seconds,
+    )

@@ -1,0 +1,20 @@
+"""How large the benchmarks are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for; None: each benchmark's own default.
+
+    Args:
+        records: size of inputs.
+        rounds: how often each measurement is repeated.
+        seconds: how long a timed run is watched.
+    """
+
+    records: int | None = None
+    rounds: int | None = None
+    seconds: float | None = None
