@@ -24,8 +24,10 @@ _ALIASES = {
 }
 """librdkafka takes either name; a configuration that holds both would be decided by its order."""
 
+_TIMEOUT = "transaction.timeout.ms"
+
 PRODUCER_DEFAULTS: Properties = {
-    "transaction.timeout.ms": 30_000,
+    _TIMEOUT: 30_000,
     "socket.timeout.ms": 10_000,
     "retry.backoff.ms": 10,
     "partitioner": "murmur2_random",
@@ -99,10 +101,20 @@ def producer_properties(given: Mapping[str, Any]) -> Properties:
             "same for the same input partition, so that a successor fences this producer"
         )
     properties = {**PRODUCER_DEFAULTS, "enable.idempotence": True, "logger": _LOG, **given}
-    properties.setdefault(
-        "message.timeout.ms", _number(properties, "transaction.timeout.ms") * 4 // 5
-    )
+    properties.setdefault("message.timeout.ms", _number(properties, _TIMEOUT) * 4 // 5)
     return properties
+
+
+def idempotent_properties(given: Mapping[str, Any]) -> Properties:
+    """Return `given` completed for a producer without transactions.
+
+    Only failed deliveries are reported: a callback for each record would cost more than it tells.
+    """
+    given = _canonical(given)
+    _refuse(given, _PRODUCER_RULES)
+    defaults = {name: value for name, value in PRODUCER_DEFAULTS.items() if name != _TIMEOUT}
+    fixed = {"enable.idempotence": True, "delivery.report.only.error": True}
+    return {**defaults, "logger": _LOG, **given, **fixed}
 
 
 def with_samples(properties: Properties) -> tuple[Properties, StatsSamples]:

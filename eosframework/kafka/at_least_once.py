@@ -1,0 +1,106 @@
+"""Processing without transactions, for comparison: outputs first, then offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from eosframework import failpoints
+from eosframework.errors import TransactionError
+from eosframework.kafka.background import discard
+from eosframework.kafka.defaults import idempotent_properties
+from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.taxonomy import Call, exception_for
+from eosframework.processing.ports import Commit, Committed, TransactionalOutput
+
+
+class PlainOutput:
+    """A task's share in the worker's one idempotent producer."""
+
+    def __init__(self, transactional_id: str, producer: Producer) -> None:
+        self.transactional_id = transactional_id
+        self.produce: Callable[..., None] = producer.produce
+        self._producer = producer
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Return what an exception out of `produce` means."""
+        explained = exception_for(error, Call.PRODUCE, transactional_id=self.transactional_id)
+        return cast("TransactionError", explained)
+
+    def begin(self) -> None:
+        """Do nothing: there is no transaction."""
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Serve delivery reports, so that the producer's queue drains."""
+        self._producer.poll(timeout_seconds)
+
+    def abort(self) -> None:
+        """Do nothing: what was produced stays and will be produced again."""
+
+    def recycle(self) -> None:
+        """Do nothing: no frame can tear a transaction."""
+
+
+class AtLeastOnceOutputs:
+    """One idempotent producer for all tasks; after a failure records are written again.
+
+    Args:
+        client: librdkafka properties that reach the cluster, and further ones of the user's.
+        log: commits the offsets.
+        delivery_timeout_seconds: after so long an undelivered record fails its commit.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        log: KafkaInputLog,
+        *,
+        delivery_timeout_seconds: float = 30.0,
+    ) -> None:
+        self._log = log
+        self._failures: list[KafkaError] = []
+        timeout_milliseconds = round(delivery_timeout_seconds * 1000)
+        properties = idempotent_properties({**client, "message.timeout.ms": timeout_milliseconds})
+        self._producer = Producer({**properties, "on_delivery": self._delivered})
+
+    def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
+        """Return an output for each name; nobody is fenced."""
+        return [PlainOutput(name, self._producer) for name in transactional_ids]
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Wait for all deliveries, then commit the offsets."""
+        failpoints.hit("transaction.before_commit")
+        error = self._flush()
+        if error is None:
+            failpoints.hit("transaction.after_send_offsets")
+            try:
+                self._log.commit([position for c in commits for position in c.positions])
+            except TransactionError as raised:
+                error = raised
+            failpoints.hit("transaction.after_commit")
+        return [Committed(error) for _ in commits]
+
+    def close(self, outputs: Sequence[TransactionalOutput]) -> None:
+        """Do nothing: the outputs share their producer with others."""
+
+    def stop(self) -> None:
+        """Close the shared producer."""
+        discard(self._producer)
+
+    def _flush(self) -> TransactionError | None:
+        try:
+            self._producer.flush()
+        except (KafkaException, SystemError) as error:
+            return self._explained(error)
+        failures, self._failures = self._failures, []
+        return self._explained(failures[0]) if failures else None
+
+    def _explained(self, error: BaseException | KafkaError) -> TransactionError:
+        explained = exception_for(error, Call.PRODUCE, transactional_id=None)
+        return cast("TransactionError", explained)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failures.append(error)

@@ -1,0 +1,190 @@
+"""The worker's producers: one for each transactional.id, committed together in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from eosframework import failpoints
+from eosframework.errors import TransactionError
+from eosframework.kafka.positions import to_kafka
+from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.states import State
+from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
+from eosframework.processing.ports import Commit, Committed, TransactionalOutput
+
+THREADS = 16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class KafkaOutput:
+    """One transactional.id with its current producer.
+
+    Args:
+        producer: has the id already.
+        transaction_timeout_seconds: no call of a transaction need take longer.
+    """
+
+    def __init__(self, producer: TransactionalProducer, transaction_timeout_seconds: float) -> None:
+        self.producer = producer
+        self.transactional_id = producer.transactional_id
+        self._timeout_seconds = transaction_timeout_seconds
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """`produce(*output)` of the current producer; changes when it is recycled."""
+        return self.producer.produce
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Return what an exception out of `produce` means."""
+        return cast("TransactionError", self.producer.explain(error))
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises:
+            TransactionError: no transaction is open.
+        """
+        self.producer.begin_transaction()
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Serve delivery reports, so that the producer's queue drains."""
+        self.producer.poll(timeout_seconds)
+
+    def abort(self) -> None:
+        """Make sure that nothing of the open transaction becomes visible, and recycle.
+
+        Raises:
+            TransactionError: the id could not be taken again.
+        """
+        if self.producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
+            self.producer.abort_transaction(self._timeout_seconds)
+        else:
+            self.recycle()
+
+    def recycle(self) -> None:
+        """Replace the producer: fence whatever the old one may have in flight.
+
+        Raises:
+            TransactionError: the id could not be taken again.
+        """
+        self.producer.recycle(self._timeout_seconds)
+
+    def send(self, commit: Commit) -> None:
+        """Send the offsets and commit; whether a frame may be in flight is left to `verify`.
+
+        Raises:
+            TransactionError: what became of it instead.
+        """
+        positions = [to_kafka(position) for position in commit.positions]
+        self.producer.send_offsets_to_transaction(
+            positions, commit.membership, self._timeout_seconds
+        )
+        failpoints.hit("transaction.after_send_offsets")
+        failpoints.hit("transaction.before_commit")
+        self.producer.commit_unverified(self._timeout_seconds)
+        failpoints.hit("transaction.after_commit")
+
+
+class KafkaOutputs:
+    """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
+
+    Args:
+        client: librdkafka properties that reach the cluster, and further ones of the user's.
+        transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
+        assume_transaction_verification: start although the brokers' setting cannot be read.
+        protection: False only to measure what the straggler protection costs, and in tests.
+        watch: looks at this process's connections.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        transaction_timeout_seconds: float = 30.0,
+        assume_transaction_verification: bool = False,
+        protection: bool = True,
+        watch: ConnectionWatch = PROCESS_WATCH,
+    ) -> None:
+        self._client = dict(client)
+        self._timeout_seconds = transaction_timeout_seconds
+        self._assume_verification = assume_transaction_verification
+        self._protection = protection
+        self._watch = watch
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="eos-outputs")
+
+    def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
+        """Init every id, in parallel: fences the last owners and ends what they left open.
+
+        Raises:
+            StartRefused: the brokers do not verify transactions.
+            TransactionError: an id could not be had; those that could are closed again.
+        """
+        outputs: list[TransactionalOutput] = [self._make(name) for name in transactional_ids]
+        errors = self._each(self._init, outputs)
+        for error in errors:
+            if error is not None:
+                self.close(outputs)
+                raise error
+        return outputs
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Send offsets and commit each transaction; then look once for signs of a straggler.
+
+        A producer found suspect is recycled before this returns. Never raises for one
+        commit's failure: its `Committed.error` says it, so that the others are not affected.
+        """
+        errors = self._each(_send, commits)
+        generation = self._watch.look()
+        recycled = self._each(lambda commit: _producer(commit).verify(generation), commits)
+        return [Committed(*result) for result in zip(errors, recycled, strict=True)]
+
+    def close(self, outputs: Sequence[TransactionalOutput]) -> None:
+        """Discard the producers; one that is suspect is re-inited first."""
+        self._each(lambda output: cast("KafkaOutput", output).producer.close(), outputs)
+
+    def stop(self) -> None:
+        """End the threads; the outputs have been closed."""
+        self._threads.shutdown(wait=False)
+
+    def _make(self, transactional_id: str) -> KafkaOutput:
+        properties = {
+            **self._client,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": round(self._timeout_seconds * 1000),
+        }
+        producer = TransactionalProducer(
+            properties,
+            watch=self._watch,
+            protection=self._protection,
+            assume_transaction_verification=self._assume_verification,
+        )
+        return KafkaOutput(producer, self._timeout_seconds)
+
+    def _init(self, output: TransactionalOutput) -> Exception | None:
+        try:
+            cast("KafkaOutput", output).producer.init_transactions(self._timeout_seconds)
+        except Exception as error:
+            return error
+        return None
+
+    def _each(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Run `step` for all items at once; for a single one without a thread."""
+        if len(items) == 1:
+            return [step(items[0])]
+        return list(self._threads.map(step, items))
+
+
+def _producer(commit: Commit) -> TransactionalProducer:
+    return cast("KafkaOutput", commit.output).producer
+
+
+def _send(commit: Commit) -> TransactionError | None:
+    try:
+        cast("KafkaOutput", commit.output).send(commit)
+    except TransactionError as error:
+        return error
+    return None

@@ -1,0 +1,67 @@
+"""Carries librdkafka's rebalance callbacks to a `RebalanceListener`, and its exceptions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.kafka.positions import from_kafka, to_kafka
+from eosframework.processing.ports import RebalanceListener
+
+
+class Rebalancing:
+    """The callbacks of one consumer.
+
+    An exception of the listener must not pass through librdkafka, which would finish the
+    rebalance by itself, from wherever it thinks right. It is kept, and `raise_pending` raises it
+    in the fetch that served the callback; until then nothing is assigned.
+
+    Args:
+        listener: takes partitions over and lets them go.
+    """
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+        self._pending: BaseException | None = None
+
+    def assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        """Assign the partitions, paused, where the listener says."""
+
+        def take_over() -> None:
+            positions = self._listener.assigned([from_kafka(p) for p in partitions])
+            consumer.assign([to_kafka(position) for position in positions])
+            consumer.pause(partitions)
+
+        if not self._attempt(take_over):
+            consumer.assign([])
+
+    def revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        """Let the listener finish, then let the partitions go whatever came of it."""
+        self._let_go(self._listener.revoked, consumer, partitions)
+
+    def lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        """Tell the listener that somebody else may own the partitions already."""
+        self._let_go(self._listener.lost, consumer, partitions)
+
+    def raise_pending(self) -> None:
+        """Raise what the listener raised, if it did."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            raise pending
+
+    def _let_go(
+        self, tell: Callable[[Any], None], consumer: Consumer, partitions: list[KafkaPartition]
+    ) -> None:
+        self._attempt(lambda: tell([from_kafka(p) for p in partitions]))
+        consumer.unassign()
+
+    def _attempt(self, step: Callable[[], None]) -> bool:
+        try:
+            step()
+        except BaseException as error:
+            self._pending = self._pending or error
+            return False
+        return True
