@@ -138,7 +138,7 @@ def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
 def _positions(wanted: dict[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
     """Return an offset for each partition that is to move, within its log."""
     moving = {p: where for p, where in wanted.items() if where != COMMITTED}
-    bounds = admin.log_bounds(list(moving)) if moving else {}
+    bounds = admin.log_bounds(list(moving))
     positions: list[Position] = []
     for partition, where in sorted(moving.items()):
         first, end = bounds[partition]

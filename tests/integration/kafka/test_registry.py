@@ -1,0 +1,355 @@
+"""The registry and the start-up guards on a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from eosframework.config import KafkaSettings, Settings, Start
+from eosframework.embedded import start_kafka
+from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.consumer import ReadCommittedConsumer
+from eosframework.kafka.guards import check_start
+from eosframework.kafka.ledger import RegistryLedger
+from eosframework.kafka.properties import client_properties
+from eosframework.kafka.provision import apply, plan
+from eosframework.kafka.registry import Registry
+from eosframework.kafka.reposition import Wish, set_positions
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Graph
+from tests.support.graphs import graph_of
+
+RECORDS = 10
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application with one source topic of two partitions, as a worker would run it."""
+
+    name: str
+    settings: Settings
+    admin: ClusterAdmin
+    graph: Graph
+    source: str
+
+    def registry(self) -> Registry:
+        return Registry(self.name, self.settings.kafka, self.admin)
+
+    def start(self) -> RegistryLedger:
+        registry = self.registry()
+        check_start(self.graph, self.settings, self.admin, registry)
+        return RegistryLedger(self.name, registry, Start.EARLIEST)
+
+    def fill(self) -> None:
+        producer = Producer(client_properties(self.settings.kafka, "producer"))
+        for number in range(RECORDS):
+            producer.produce(self.source, str(number), partition=number % 2)
+        assert producer.flush(20) == 0
+
+    def commit(self, ledger: RegistryLedger, partition: int, offset: int) -> None:
+        """One transaction of a task: its marker, its offset."""
+        producer = Producer(
+            {
+                **client_properties(self.settings.kafka, "producer"),
+                "transactional.id": f"{self.name}-part-{partition}",
+            }
+        )
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        marker = ledger.marker("part", TopicPartition(self.source, partition))
+        if marker is not None:
+            producer.produce(*marker)
+        consumer = Consumer(
+            {**client_properties(self.settings.kafka, "consumer"), "group.id": self.name}
+        )
+        producer.send_offsets_to_transaction(
+            [KafkaTopicPartition(self.source, partition, offset)],
+            consumer.consumer_group_metadata(),
+        )
+        producer.commit_transaction(20)
+        consumer.close()
+
+    def starting_offsets(self, ledger: RegistryLedger) -> list[int | None]:
+        partitions = [TopicPartition(self.source, number) for number in (0, 1)]
+        committed = self.admin.committed(self.name, partitions)
+        log: Any = Bounds(self.admin)
+        return [p.offset for p in ledger.starting_positions("part", committed, log)]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The part of an input log that a ledger asks."""
+
+    admin: ClusterAdmin
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {p: bounds[0] for p, bounds in self.admin.log_bounds(partitions).items()}
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {p: bounds[1] for p, bounds in self.admin.log_bounds(partitions).items()}
+
+
+def application_on(bootstrap_servers: str, name: str) -> Application:
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers=bootstrap_servers))
+    admin = ClusterAdmin(settings.kafka)
+    source = f"{name}.in"
+    graph = graph_of(name, {"part": ([source], [f"{name}.out"])})
+    admin.create_topics([TopicToCreate(source, 2), TopicToCreate(f"{name}.out", 2)])
+    application = Application(name, settings, admin, graph, source)
+    application.fill()
+    return application
+
+
+@pytest.fixture
+def application(kafka: Any, unique_name: Callable[[str], str]) -> Application:
+    return application_on(kafka.bootstrap_servers, unique_name("app"))
+
+
+def test_a_first_start_registers_the_topology_and_reads_from_the_start(application: Application):
+    ledger = application.start()
+    assert application.starting_offsets(ledger) == [0, 0]
+    registered = application.registry().refresh()
+    facts = application.admin.describe_topics([application.source])[application.source]
+    assert registered.cluster_id == application.admin.cluster_id()
+    assert registered.topics[application.source].topic_id == facts.topic_id
+    assert registered.topics[application.source].partitions == 2
+    assert registered.owners == {application.source: ("part",)}
+
+
+def test_a_committed_partition_goes_on_and_needs_no_second_marker(application: Application):
+    first = application.start()
+    application.commit(first, 0, 3)
+    later = application.start()
+    assert application.starting_offsets(later) == [3, 0]
+    assert later.marker("part", TopicPartition(application.source, 0)) is None
+    assert later.marker("part", TopicPartition(application.source, 1)) is not None
+
+
+def test_a_marker_of_an_aborted_transaction_marks_nothing(application: Application):
+    ledger = application.start()
+    producer = Producer(
+        {
+            **client_properties(application.settings.kafka, "producer"),
+            "transactional.id": f"{application.name}-part-0",
+        }
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    marker = ledger.marker("part", TopicPartition(application.source, 0))
+    assert marker is not None
+    producer.produce(*marker)
+    producer.flush(20)
+    producer.abort_transaction(20)
+    assert application.registry().refresh().committed == {}
+
+
+def test_a_worker_sees_what_another_registered_after_it_read(application: Application):
+    registry = application.registry()
+    registry.ensure()
+    assert registry.refresh().owners == {}
+    application.registry().write({"owner/t/a": {}, "owner/t/b": {}})
+    assert registry.refresh().owners == {"t": ("a", "b")}
+
+
+def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Application):
+    application.start()
+    renamed = graph_of(application.name, {"new": ([application.source], [])})
+    registry = application.registry()
+    check_start(renamed, application.settings, application.admin, registry)
+    ledger = RegistryLedger(application.name, registry, Start.EARLIEST)
+    assert ledger.former_ids("new", TopicPartition(application.source, 1)) == [
+        f"{application.name}-part-1"
+    ]
+
+
+def test_deleted_offsets_are_refused_until_positions_are_set(application: Application):
+    ledger = application.start()
+    application.commit(ledger, 0, 3)
+    application.commit(ledger, 1, 4)
+    admin = AdminClient(client_properties(application.settings.kafka, "admin"))
+    admin.delete_consumer_groups([application.name])[application.name].result(20)
+    with pytest.raises(StartRefused, match=r"in\[0\], .*in\[1\] before"):
+        application.start()
+    with pytest.raises(StartRefused, match="committed offset is gone"):
+        application.starting_offsets(ledger)
+    set_to(application, f"{application.source}[0]=3", f"{application.source}[1]=4")
+    assert application.starting_offsets(application.start()) == [3, 4]
+
+
+def test_a_topic_made_again_is_refused_until_positions_are_set(application: Application):
+    ledger = application.start()
+    application.commit(ledger, 0, 3)
+    recreate(application)
+    with pytest.raises(StartRefused, match="deleted and created again"):
+        application.start()
+    with pytest.raises(ConfigurationError, match="missing: 1"):
+        set_to(application, f"{application.source}[0]=0")
+    with pytest.raises(ConfigurationError, match="means other records"):
+        set_to(application, f"{application.source}=committed")
+    set_to(application, f"{application.source}=earliest")
+    assert application.starting_offsets(application.start()) == [0, 0]
+
+
+def recreate(application: Application) -> None:
+    """Delete the source topic and create it anew, which brokers do not do at once."""
+    application.admin.delete_topics([application.source])
+    deadline = time.monotonic() + 20
+    while application.source not in application.admin.create_topics(
+        [TopicToCreate(application.source, 2)]
+    ):
+        assert time.monotonic() < deadline, "the topic was not created again"
+    application.fill()
+
+
+def test_a_changed_number_of_partitions_is_refused_until_accepted(application: Application):
+    ledger = application.start()
+    application.commit(ledger, 0, 3)
+    admin = AdminClient(client_properties(application.settings.kafka, "admin"))
+    admin.create_partitions([NewPartitions(application.source, 3)])[application.source].result(20)
+    deadline = time.monotonic() + 20
+    while (
+        application.admin.describe_topics([application.source])[application.source].partitions < 3
+    ):
+        assert time.monotonic() < deadline
+    with pytest.raises(StartRefused, match=r"has 3 partitions.*with 2"):
+        application.start()
+    set_to(application, f"{application.source}=committed")
+    assert application.starting_offsets(application.start()) == [3, 0]
+
+
+def test_positions_of_a_running_application_are_not_set(application: Application):
+    application.start()
+    worker = ReadCommittedConsumer(
+        {**client_properties(application.settings.kafka, "consumer"), "group.id": application.name}
+    )
+    worker.subscribe([application.source])
+    deadline = time.monotonic() + 20
+    while not worker.assignment():
+        assert time.monotonic() < deadline
+        worker.poll(0.1)
+    with pytest.raises(StartRefused, match="1 running workers"):
+        set_to(application, f"{application.source}=latest")
+    application.start()
+    worker.close()
+
+
+def test_a_position_outside_the_log_is_refused_with_its_bounds(application: Application):
+    with pytest.raises(ConfigurationError, match="holds 0 to 5"):
+        set_to(application, f"{application.source}[0]=6")
+
+
+def test_members_of_other_programs_are_refused(application: Application):
+    stranger = Consumer(
+        {
+            "bootstrap.servers": application.settings.kafka.bootstrap_servers,
+            "group.id": application.name,
+            "client.id": "stranger",
+        }
+    )
+    stranger.subscribe([application.source])
+    deadline = time.monotonic() + 20
+    while not stranger.assignment():
+        assert time.monotonic() < deadline
+        stranger.poll(0.1)
+    with pytest.raises(StartRefused, match="stranger"):
+        application.start()
+    stranger.close()
+
+
+def test_another_application_of_the_same_name_is_refused(application: Application, topic_name: str):
+    application.start()
+    application.admin.create_topics([TopicToCreate(topic_name, 1)])
+    other = graph_of(application.name, {"part": ([topic_name], [])})
+    with pytest.raises(StartRefused, match="two applications of one name"):
+        check_start(other, application.settings, application.admin, application.registry())
+
+
+def test_a_timeout_above_the_brokers_is_refused(application: Application):
+    settings = Settings(worker={"transaction_timeout_seconds": 1000})  # type: ignore[arg-type]
+    with pytest.raises(StartRefused, match=r"=1000 is above .*=900000"):
+        check_start(application.graph, settings, application.admin, application.registry())
+
+
+def test_plan_changes_nothing_and_apply_creates_what_is_missing_once(
+    kafka: Any, unique_name: Callable[[str], str]
+):
+    name = unique_name("app")
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    admin = ClusterAdmin(settings.kafka)
+    admin.create_topics([TopicToCreate(f"{name}.in", 3)])
+    graph = graph_of(name, {"part": ([f"{name}.in"], [f"{name}.out", f"{name}.dead"])})
+    registry = Registry(name, settings.kafka, admin)
+    for _ in range(2):
+        planned = plan(graph, settings, admin, registry)
+        assert [topic.name for topic in planned.topics if topic.create] == [
+            f"{name}.dead",
+            f"{name}.out",
+            f"{name}.registry",
+        ]
+        assert planned.transactional_ids == tuple(f"{name}-part-{number}" for number in range(3))
+        assert planned.refused is None
+    _, created = apply(graph, settings, admin, registry)
+    assert sorted(created) == [f"{name}.dead", f"{name}.out", f"{name}.registry"]
+    found = admin.describe_topics([f"{name}.out"])[f"{name}.out"]
+    assert found.partitions == settings.topics.partitions
+    assert apply(graph, settings, admin, registry)[1] == []
+    check_start(graph, settings, admin, registry)
+
+
+def test_a_registry_that_would_forget_is_refused(application: Application):
+    registry = application.registry()
+    application.admin.create_topics([TopicToCreate(registry.topic, 1)])
+    with pytest.raises(StartRefused, match=r"cleanup\.policy='delete'"):
+        application.start()
+
+
+def test_an_unreachable_cluster_is_named_within_the_deadline():
+    started = time.monotonic()
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1", request_timeout_seconds=1))
+    with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:1 answered within 1 s"):
+        admin.cluster_id()
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_stop_past_the_offset_retention_is_refused_and_nothing_read_again(
+    tmp_path_factory: pytest.TempPathFactory, unique_name: Callable[[str], str]
+):
+    forgetful = {
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "offsets.retention.minutes": "1",
+        "offsets.retention.check.interval.ms": "1000",
+    }
+    directory = tmp_path_factory.mktemp("retention")
+    with start_kafka(directory, fast_start=True, properties=forgetful) as cluster:
+        application = application_on(cluster.bootstrap_servers, unique_name("app"))
+        application.commit(application.start(), 0, 3)
+        assert application.starting_offsets(application.start()) == [3, 0]
+        deadline = time.monotonic() + 150
+        partition = [TopicPartition(application.source, 0)]
+        while application.admin.committed(application.name, partition)[0].offset is not None:
+            assert time.monotonic() < deadline, "the offset did not expire"
+            application.admin.high_watermarks(partition)
+        with pytest.raises(StartRefused, match=r"in\[0\] before, and the committed offset is gone"):
+            application.start()
+        set_to(application, f"{application.source}[0]=3")
+        assert application.starting_offsets(application.start()) == [3, 0]
+
+
+def set_to(application: Application, *wishes: str) -> list[Position]:
+    return set_positions(
+        application.graph,
+        [Wish.parse(text) for text in wishes],
+        application.admin,
+        application.registry(),
+    )
