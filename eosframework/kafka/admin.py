@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -338,7 +338,8 @@ class ClusterAdmin:
         while not future.done():
             if time.monotonic() > deadline:
                 raise self._unreachable()
-            self._client.poll(0.01)
+            wait([future], timeout=0.05)
+            self._client.poll(0)
         return future.result()
 
     def _remember(self, error: KafkaError) -> None:
