@@ -13,7 +13,6 @@ from rich.console import Console
 
 from benchmarks.machine import describe_machine, machine_line
 
-
 WIDTH = 118
 """Tables have as many columns, also where the output is not a terminal."""
 
