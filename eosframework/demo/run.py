@@ -212,7 +212,7 @@ class _Demo:
             return
         self._due = time.monotonic() + LOOK_SECONDS
         workers.require_running()
-        positions = self._admin.committed(self._graph.application, self._inputs)
+        positions = self._admin.committed(self._graph.application, self._inputs, stable=False)
         self._processed = sum(position.offset or 0 for position in positions)
         bars.show(fed, self._processed, witness.records)
 

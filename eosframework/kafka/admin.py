@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -25,6 +26,7 @@ from confluent_kafka.admin import (
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError
+from eosframework.kafka.positions import committed_position
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 
@@ -52,6 +54,13 @@ _TAKE_A_MOMENT = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 """What a cluster answers that has just started or created the topic."""
+
+_NOT_YET = _TAKE_A_MOMENT | {
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._WAIT_COORD,  # noqa: SLF001
+}
+_COMMITTED_TURN_SECONDS = 2.0
+"""Ctrl-C is noticed after as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,7 @@ class ClusterAdmin:
         properties["error_cb"] = self._remember
         # Any: the stubs leave the futures' results open.
         self._client: Any = new_client(AdminClient, properties)
+        self._readers: dict[tuple[str, bool], Consumer] = {}
 
     def cluster_id(self) -> str:
         """Return the id that the cluster got when it was formatted."""
@@ -190,23 +200,30 @@ class ClusterAdmin:
         wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
         if not wanted:
             return []
-        request = [ConsumerGroupTopicPartitions(group, wanted)]
-        answer = self._ask_each(
-            lambda timeout: self._client.list_consumer_group_offsets(
-                request, require_stable=stable, request_timeout=timeout
-            ),
-            absent=(KafkaError.GROUP_ID_NOT_FOUND,),
-        )[group]
-        found = wanted if answer is None else answer.topic_partitions
-        return [
-            Position(
-                entry.topic,
-                entry.partition,
-                entry.offset if entry.offset >= 0 else None,
-                entry.metadata or "",
-            )
-            for entry in found
-        ]
+        deadline = time.monotonic() + self._deadline_seconds
+        consumer = self._reader_of(group, stable=stable)
+        while True:
+            try:
+                return [committed_position(entry) for entry in _committed(consumer, wanted)]
+            except KafkaException as error:
+                code = error.args[0].code()
+                self._client.poll(0)
+                if code not in _NOT_YET or time.monotonic() > deadline:
+                    raise self._explained(error) from error
+
+    def _reader_of(self, group: str, *, stable: bool) -> Consumer:
+        """Return a consumer that is no member of the group and asks in its name.
+
+        The admin client's own question (list_consumer_group_offsets) ends the process with a
+        segmentation fault when the coordinator is just moving or starting (librdkafka #5040).
+        """
+        if (group, stable) not in self._readers:
+            properties = client_properties(self._settings, Role.CONSUMER)
+            isolation = "read_committed" if stable else "read_uncommitted"
+            properties |= {"group.id": group, "isolation.level": isolation}
+            properties["error_cb"] = self._remember
+            self._readers[group, stable] = new_client(Consumer, properties)
+        return self._readers[group, stable]
 
     def commit(self, group: str, positions: Sequence[Position]) -> None:
         """Set the committed positions of a group that has no members.
@@ -368,6 +385,15 @@ class ClusterAdmin:
             f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
             f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
         )
+
+
+def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
+    answers = consumer.committed(wanted, timeout=_COMMITTED_TURN_SECONDS)
+    consumer.poll(0)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return answers
 
 
 def _facts(topic: Any, max_message_bytes: int) -> TopicFacts:
