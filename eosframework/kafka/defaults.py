@@ -8,11 +8,12 @@ from typing import Any
 
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.watch import STATISTICS_INTERVAL_MILLISECONDS, StatsSamples
+from eosframework.logs import CLIENT_LOGGER
 
 Properties = dict[str, Any]
 """A confluent_kafka configuration."""
 
-_LOG = logging.getLogger("eosframework.kafka.librdkafka")
+_LOG = logging.getLogger(CLIENT_LOGGER)
 
 _ALIASES = {
     "metadata.broker.list": "bootstrap.servers",

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from eosframework.kafka.background import discard
 from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.defaults import Properties, with_samples
+from eosframework.kafka.properties import new_client
 from eosframework.kafka.suspicion import Suspicion
 from eosframework.kafka.taxonomy import kafka_error
 
@@ -24,7 +25,7 @@ class Incarnation:
 
     def __init__(self, properties: Properties) -> None:
         complete, samples = with_samples(properties)
-        self.producer = Producer(complete)
+        self.producer = new_client(Producer, complete)
         self.suspicion = Suspicion(samples, self.serve)
 
     def init(self, deadline: Deadline) -> None:
@@ -43,16 +44,22 @@ class Incarnation:
             self.producer.poll(seconds)
 
     def cause(self, error: BaseException, *, in_transaction: bool) -> BaseException:
-        """Return the fatal error behind one that only says that there was one.
+        """Return the error behind one that only says that there was one.
 
-        confluent_kafka loses it on its way out of a callback (SystemError), and `produce` returns
-        _FATAL in its place. Both calls made here to ask for it are refused in their state.
+        confluent_kafka loses a fatal one on its way out of a callback (SystemError), and `produce`
+        returns _FATAL in its place. Where a record was refused meanwhile, `produce` and
+        `send_offsets_to_transaction` return _STATE. The calls made here to ask are refused in
+        their state, with the transaction's first error (rd_kafka_txn_require_states0).
 
         Args:
             error: what a call raised.
             in_transaction: whether a transaction is open, as librdkafka sees it.
         """
-        if kafka_error(error).code() != KafkaError._FATAL:  # noqa: SLF001
+        code = kafka_error(error).code()
+        hidden = code == KafkaError._FATAL or (  # noqa: SLF001
+            in_transaction and code == KafkaError._STATE  # noqa: SLF001
+        )
+        if not hidden:
             return error
         try:
             if in_transaction:
@@ -60,7 +67,8 @@ class Incarnation:
             else:
                 self.producer.commit_transaction(0)
         except KafkaException as cause:
-            return cause if cause.args[0].fatal() else error
+            told = cause.args[0].fatal() or cause.args[0].txn_requires_abort()
+            return cause if told else error
         return error
 
     def discard(self, *, wait_seconds: float | None = 0) -> bool:

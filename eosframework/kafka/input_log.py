@@ -21,6 +21,7 @@ from eosframework.kafka.positions import (
     partitions_to_kafka,
     to_kafka,
 )
+from eosframework.kafka.properties import new_client
 from eosframework.kafka.rebalance import Rebalancing
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing import ports
@@ -62,7 +63,8 @@ class KafkaInputLog:
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
-        self._consumer = ReadCommittedConsumer(
+        self._consumer = new_client(
+            ReadCommittedConsumer,
             {
                 **client,
                 **group.properties(),
@@ -70,7 +72,7 @@ class KafkaInputLog:
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",
                 "error_cb": self._remember,
-            }
+            },
         )
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.properties import new_client
 from eosframework.kafka.states import State
 from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
@@ -120,6 +122,7 @@ class KafkaOutputs:
         """Init every id, in parallel: fences the last owners and ends what they left open.
 
         Raises:
+            ConfigurationError: names the librdkafka property that cannot be used.
             StartRefused: the brokers do not verify transactions.
             TransactionError: an id could not be had; those that could are closed again.
         """
@@ -156,13 +159,13 @@ class KafkaOutputs:
             "transactional.id": transactional_id,
             "transaction.timeout.ms": round(self._timeout_seconds * 1000),
         }
-        producer = TransactionalProducer(
-            properties,
+        make = partial(
+            TransactionalProducer,
             watch=self._watch,
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        return KafkaOutput(producer, self._timeout_seconds)
+        return KafkaOutput(new_client(make, properties), self._timeout_seconds)
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
         try:
