@@ -35,8 +35,13 @@ def run_worker(
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
     if processes == 1:
+        import structlog
+
         from eosframework.runtime import run_in_process
 
+        if settings.worker.instance is not None:
+            # Workers under one supervisor write into one log.
+            structlog.contextvars.bind_contextvars(instance=settings.worker.instance)
         run_in_process(application, settings, until_caught_up=until_caught_up)
     else:
         command = _child_command(application, config, assignments or [], until_caught_up)

@@ -105,19 +105,22 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
     story = Story(console)
-    with _sigterm_as_interrupt(), ExitStack() as cleanup:
-        directory = _data_directory(plan, cleanup)
-        story.title("Real flights through real Kafka, while the workers are killed")
-        cluster = start_kafka(
-            directory / "kafka", properties=BROKER, fast_start=True, detached=plan.keep
-        )
-        if not plan.keep:
-            cleanup.callback(_without_interrupts, cluster.stop)
-        story.say(f"Kafka is up at {cluster.bootstrap_servers}")
-        outcome = _Demo(plan, cluster, directory, story).run()
-        if plan.keep:
-            _say_how_to_go_on(story, cluster)
-        return outcome
+    try:
+        with _sigterm_as_interrupt(), ExitStack() as cleanup:
+            directory = _data_directory(plan, cleanup)
+            story.title("Real flights through real Kafka, while the workers are killed")
+            cluster = start_kafka(
+                directory / "kafka", properties=BROKER, fast_start=True, detached=plan.keep
+            )
+            if plan.keep:
+                cleanup.callback(_say_how_to_go_on, story, cluster)
+            else:
+                cleanup.callback(_without_interrupts, cluster.kill)
+            story.say(f"Kafka is up at {cluster.bootstrap_servers}")
+            return _Demo(plan, cluster, directory, story).run()
+    except KeyboardInterrupt:
+        story.say("stopped before the end; the workers are gone")
+        raise
 
 
 class _Demo:
@@ -198,12 +201,12 @@ class _Demo:
         )
 
     def _kill(self, workers: Workers) -> None:
-        """Kill one worker, or none as long as each of them is still starting."""
+        """Kill one worker, or none as long as each of them is still taking over."""
         if (kill := workers.kill_one(self._chance)) is not None:
             self._kills += 1
             self._story.say(
-                f"kill {self._kills} of {self._plan.kills}: SIGKILL to worker {kill.instance}, "
-                f"pid {kill.pid}, {kill.age_seconds:.0f} s old",
+                f"kill {self._kills} of {self._plan.kills}: SIGKILL to pid {kill.pid}, "
+                f"worker {kill.instance}, in the middle of {', '.join(kill.tasks)}",
                 style="red",
             )
 
@@ -248,6 +251,8 @@ class _Demo:
                 f"the reader that watched all the time saw the {witness.records:,} records "
                 f"that are there now, and no others"
             )
+            for topic, count in sorted(witness.records_by_topic().items()):
+                self._story.plain(f"          {topic:<18}{count:>9,}")
         verdict = audit_application(self._graph, self._settings)
         outcome = Outcome(
             verdict, self._kills, workers.deaths_seen(), tuple(differences), self._story.seconds
@@ -287,11 +292,13 @@ def _say_how_to_go_on(story: Story, cluster: KafkaCluster) -> None:
 
 def _without_interrupts(finish: Callable[[], None]) -> None:
     """Run one step of the clean-up to its end, also when Ctrl-C is pressed again."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
         finish()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager

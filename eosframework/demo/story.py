@@ -31,12 +31,15 @@ class Story:
     def say(self, text: str, style: str = "") -> None:
         """Say what happened."""
         self._console.print(
-            f"[dim]{self.seconds:6.1f} s[/dim]  {text}", style=style, highlight=False
+            f"[dim]{self.seconds:6.1f} s[/dim]  {text}",
+            style=style,
+            highlight=False,
+            soft_wrap=True,
         )
 
     def plain(self, text: str = "") -> None:
         """Say something without the time."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def bars(self, total: int) -> Bars:
         """Return the bars of a run over `total` records, to be used as a context."""

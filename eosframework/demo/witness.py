@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -65,6 +66,13 @@ class Witness:
     def records(self) -> int:
         """How many records were seen so far."""
         return sum(seen.records for seen in self._seen.values())
+
+    def records_by_topic(self) -> dict[str, int]:
+        """Return how many records of each topic were seen so far."""
+        counts: Counter[str] = Counter()
+        for partition, seen in self._seen.items():
+            counts[partition.topic] += seen.records
+        return dict(counts)
 
     def start(self) -> None:
         """Begin to read."""

@@ -10,19 +10,21 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 import psutil
 
 from eosframework.errors import ComponentFailed
 
+AT_WORK_SECONDS = 0.5
+"""A worker has had its tasks for at least as long when it is killed: it is in a transaction."""
+
 STOP_SECONDS = 40.0
 GONE_SECONDS = 5.0
-GROWN_UP_SECONDS = 2.0
-"""A worker that is younger may not have joined its group yet: killing it would prove little."""
-
 _END_WITH_PARENT = (
     "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 )
@@ -30,11 +32,19 @@ _END_WITH_PARENT = (
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker that was killed."""
+    """A worker that was killed, and what it was working on."""
 
     pid: int
     instance: str
-    age_seconds: float
+    tasks: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Duty:
+    """The tasks of a worker, and since when it has the last of them."""
+
+    tasks: set[str] = field(default_factory=set[str])
+    since: float = 0.0
 
 
 class Workers:
@@ -51,6 +61,9 @@ class Workers:
         self, topology: Path, bootstrap_servers: str, processes: int, log_file: Path
     ) -> None:
         self.log_file = log_file
+        self._duties: dict[str, _Duty] = {}
+        self._ended = False
+        self._deaths = 0
         command = [sys.executable, "-m", "eosframework", "run-worker", str(topology)]
         command += ["--processes", str(processes), "--set", "log.format=json"]
         command += ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
@@ -65,6 +78,7 @@ class Workers:
                 env=environment,
                 start_new_session=True,
             )
+        self._log = log_file.open("rb")
         self._guard = subprocess.Popen(
             [sys.executable, "-P", "-c", _END_WITH_PARENT, str(self._supervisor.pid)],
             stdin=subprocess.PIPE,
@@ -88,30 +102,32 @@ class Workers:
             )
 
     def kill_one(self, chance: random.Random) -> Kill | None:
-        """SIGKILL a random worker that is at work; None if there is none at the moment.
+        """SIGKILL a random worker that has tasks; None if none has tasks at the moment.
 
         Raises:
             ComponentFailed: the signal did not end it.
         """
-        victims = [worker for worker in self._children() if _is_at_work(worker)]
+        self._read_log()
+        victims = [
+            (child, instance)
+            for child in self._children()
+            if (instance := _instance(child)) is not None and self._is_at_work(instance)
+        ]
         if not victims:
             return None
-        victim = chance.choice(victims)
-        instance = _instance(victim.cmdline())
-        age_seconds = time.time() - victim.create_time()
+        victim, instance = chance.choice(victims)
+        tasks = tuple(sorted(self._duties.pop(instance).tasks))
         victim.send_signal(signal.SIGKILL)
         try:
             victim.wait(GONE_SECONDS)
         except psutil.TimeoutExpired:
             raise ComponentFailed(f"worker {victim.pid} outlived SIGKILL") from None
-        return Kill(victim.pid, instance, age_seconds)
+        return Kill(victim.pid, instance, tasks)
 
     def deaths_seen(self) -> int:
         """How many workers the supervisor saw die by SIGKILL, as its log says."""
-        return sum(
-            event.get("event") == "worker_died" and event.get("signal") == "SIGKILL"
-            for event in self._events()
-        )
+        self._read_log()
+        return self._deaths
 
     def stop(self) -> int:
         """SIGTERM the supervisor and return its exit code."""
@@ -125,11 +141,18 @@ class Workers:
 
     def end(self) -> None:
         """Make sure that nothing of it runs any more."""
+        if self._ended:
+            return
+        self._ended = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._supervisor.pid, signal.SIGKILL)
         self._supervisor.wait()
         self._guard.kill()
         self._guard.communicate()
+
+    def _is_at_work(self, instance: str) -> bool:
+        duty = self._duties.get(instance)
+        return duty is not None and time.time() - duty.since >= AT_WORK_SECONDS
 
     def _children(self) -> Sequence[psutil.Process]:
         try:
@@ -138,25 +161,40 @@ class Workers:
             return []
         return sorted(children, key=lambda child: child.pid)
 
-    def _events(self) -> list[dict[str, object]]:
-        lines = self.log_file.read_bytes().splitlines()
-        return [orjson.loads(line) for line in lines if line.startswith(b"{")]
+    def _read_log(self) -> None:
+        """Learn from new log events which workers have tasks, and which have died."""
+        *lines, unfinished = self._log.read().split(b"\n")
+        self._log.seek(-len(unfinished), os.SEEK_CUR)
+        for line in lines:
+            if not line.startswith(b"{"):
+                continue
+            event = orjson.loads(line)
+            self._learn(event, str(event.get("instance")))
+
+    def _learn(self, event: dict[str, Any], instance: str) -> None:
+        match event.get("event"):
+            case "worker_started":
+                self._duties.pop(instance, None)
+            case "task_assigned":
+                duty = self._duties.setdefault(instance, _Duty())
+                duty.tasks.add(event["task"])
+                duty.since = datetime.fromisoformat(event["timestamp"]).timestamp()
+            case "task_revoked" | "task_closed" | "task_lost":
+                self._duties.pop(instance, None)
+            case "worker_died":
+                self._duties.pop(instance, None)
+                self._deaths += event.get("signal") == "SIGKILL"
+            case _:
+                pass
 
 
-def _is_at_work(worker: psutil.Process) -> bool:
-    """Whether a worker runs, is connected to the broker and has had the time to join."""
-    try:
-        return (
-            worker.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-            and "run-worker" in worker.cmdline()
-            and time.time() - worker.create_time() >= GROWN_UP_SECONDS
-            and any(c.status == psutil.CONN_ESTABLISHED for c in worker.net_connections("tcp"))
-        )
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _instance(command: Sequence[str]) -> str:
+def _instance(worker: psutil.Process) -> str | None:
+    """Return the name of a worker; None for a process that is none or runs no more."""
     prefix = "worker.instance="
-    names = [part.removeprefix(prefix) for part in command if part.startswith(prefix)]
-    return names[-1] if names else "?"
+    try:
+        if worker.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        names = [part for part in worker.cmdline() if part.startswith(prefix)]
+    except psutil.NoSuchProcess:
+        return None
+    return names[-1].removeprefix(prefix) if names else None

@@ -63,8 +63,7 @@ def feed(
             _require(failed, topic)
             on_turn(fed)
             if records_per_second:
-                ahead_seconds = fed / records_per_second - (time.monotonic() - started)
-                producer.poll(max(ahead_seconds, 0))
+                _poll_until(producer, started + fed / records_per_second)
     unsent = producer.flush(settings.request_timeout_seconds + 20)
     _require(failed, topic)
     if unsent:
@@ -74,6 +73,12 @@ def feed(
         )
     on_turn(fed)
     return fed
+
+
+def _poll_until(producer: Producer, moment: float) -> None:
+    """Wait, serving delivery reports; `poll` returns with the first of them."""
+    while (rest_seconds := moment - time.monotonic()) > 0:
+        producer.poll(rest_seconds)
 
 
 def _produce(
