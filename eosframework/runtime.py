@@ -141,8 +141,15 @@ def _outputs(
 
 
 def _producer_properties(settings: Settings, facts: Facts) -> dict[str, Any]:
-    """A batch must fit the smallest output, or it is refused although no record is too large."""
+    """Properties that follow from other settings.
+
+    A batch must fit the smallest output, or it is refused although no record is too large. No
+    request may be waited for longer than its transaction may last.
+    """
     properties = client_properties(settings.kafka, Role.PRODUCER)
+    if "socket.timeout.ms" not in settings.kafka.properties:
+        longest_ms = round(settings.worker.transaction_timeout_seconds * 1000)
+        properties["socket.timeout.ms"] = min(properties["socket.timeout.ms"], longest_ms)
     smallest = facts.smallest_output_bytes
     if smallest is not None:
         properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest))

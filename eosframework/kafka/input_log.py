@@ -260,8 +260,8 @@ class KafkaInputLog:
                 f"{' topic ' + topic if (topic := message.topic()) else ''} ({error.str()}); grant "
                 f"Read on the topic and Read on the group"
             )
-        if error.code() == KafkaError._FATAL and self._fatal is None:  # noqa: SLF001
-            return  # error_cb brings the cause
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001
+            error = self._fatal = _cause_of_fatal(error)
         raised = exception_for(error, Call.CONSUME, transactional_id=None)
         if not isinstance(raised, Retriable):
             raise RunError(str(raised)) if isinstance(raised, TransactionError) else raised
@@ -321,8 +321,8 @@ class KafkaInputLog:
 
     def _remember(self, error: KafkaError) -> None:
         """Take what librdkafka reports outside any call; it mends a connection by itself."""
-        if error.fatal():
-            self._fatal = error
+        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+            self._fatal = _cause_of_fatal(error)
         else:
             self._report_once(error)
 
@@ -330,6 +330,13 @@ class KafkaInputLog:
         if error.code() not in self._reported:
             self._reported.add(error.code())
             self._events.warning("consumer_error", code=error.name(), error=error.str())
+
+
+def _cause_of_fatal(error: KafkaError) -> KafkaError:
+    """Return what is behind a consumer's _FATAL, of which librdkafka tells only the text."""
+    text = error.str() or ""
+    fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID).str() or ""
+    return KafkaError(KafkaError.FENCED_INSTANCE_ID, text) if fenced in text else error
 
 
 def _coordinates(message: Message) -> TopicPartition:

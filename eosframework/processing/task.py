@@ -258,13 +258,17 @@ class Task:
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
         started = self._clock()
-        self.positions[partition] = messages[-1].offset() + 1
-        self._records_in_transaction += len(messages)
-        self.processed += len(messages)
+        position = messages[-1].offset() + 1
         try:
             self._run_records(partition, messages)
         except RecordFailed as error:
-            self.failure, self.positions[partition] = error, error.offset
+            self.failure, position = error, error.offset
+        except BaseException:
+            self._out.clear()
+            raise
+        self.positions[partition] = position
+        self._records_in_transaction += len(messages)
+        self.processed += len(messages)
         self._produce(self._out)
         self._out.clear()
         self.output.poll()

@@ -40,7 +40,7 @@ def one_stream(make_pipeline: Callable[..., Pipeline]) -> Callable[..., Pipeline
 def test_fail_stops_before_the_record_and_names_it(one_stream: Callable[..., Pipeline]) -> None:
     pipeline = one_stream("refuse_thirteen", "fail", partitions=1)
     worker = pipeline.start_worker(until_caught_up=True)
-    assert worker.wait() == 2
+    assert worker.wait() == 2, worker.log[-3000:]
     assert "@13 failed in step" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(13))
@@ -85,7 +85,7 @@ def test_a_record_that_outlasts_its_transaction_is_named(
 ) -> None:
     pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
     worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=2"])
-    assert worker.wait() == 2
+    assert worker.wait() == 2, worker.log[-3000:]
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(pipeline.committed()))

@@ -53,7 +53,7 @@ def test_a_second_worker_with_the_same_identity_ends_the_first(pipeline: Pipelin
         instance="one", environment={"XDG_STATE_HOME": str(pipeline.directory / "other_host")}
     )
     second.wait_for_event("task_assigned", 4)
-    assert first.wait() == 3
+    assert first.wait() == 3, first.log[-3000:]
     assert "another" in first.log
     pipeline.feed(RECORDS)
     second.signal(signal.SIGTERM)
