@@ -1,0 +1,131 @@
+"""The worker's consumer against a real broker: rebalances, positions, leaving."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from eosframework.errors import InstanceFenced, PositionLost
+from eosframework.kafka.group import GroupSettings
+from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.records import Position, TopicPartition
+from tests.conftest import KafkaService
+from tests.support.pipeline import wait_until
+
+Join = Callable[..., "Member"]
+
+
+class Member:
+    """A group member that starts every partition at `start`."""
+
+    def __init__(self, log: KafkaInputLog, start: int) -> None:
+        self.log = log
+        self.start = start
+        self.owned: set[TopicPartition] = set()
+        self.failure: Exception | None = None
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
+        if self.failure is not None:
+            raise self.failure
+        self.owned |= set(partitions)
+        return [Position(p.topic, p.partition, self.start) for p in partitions]
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        self.owned -= set(partitions)
+
+    lost = revoked
+
+    def owns(self, count: int) -> bool:
+        self.log.fetch(10, 0.05)
+        return len(self.owned) == count
+
+
+@pytest.fixture
+def topic(kafka: KafkaService, topic_name: str) -> str:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for created in admin.create_topics([NewTopic(topic_name, 2, 1)]).values():
+        created.result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(20):
+        producer.produce(topic_name, str(number).encode(), partition=number % 2)
+    assert producer.flush(30) == 0
+    return topic_name
+
+
+@pytest.fixture
+def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
+    members: list[Member] = []
+
+    def join_one(instance: str | None = None, *, start: int = 0) -> Member:
+        group = GroupSettings(topic, instance, heartbeat_interval_seconds=0.2)
+        log = KafkaInputLog({"bootstrap.servers": kafka.bootstrap_servers}, group)
+        member = Member(log, start)
+        log.subscribe([topic], member)
+        members.append(member)
+        return member
+
+    yield join_one
+    for member in members:
+        member.log.close(leave=False)
+
+
+def test_new_partitions_wait_until_they_are_resumed_and_are_read_to_their_end(
+    join: Join, topic: str
+) -> None:
+    member = join()
+    wait_until(lambda: member.owns(2), "an assignment")
+    assert not member.log.fetch(100, 0.3).messages
+    member.log.resume(list(member.owned))
+    offsets: dict[TopicPartition, list[int]] = {p: [] for p in member.owned}
+    ends: dict[TopicPartition, int] = {}
+
+    def read_to_the_end() -> bool:
+        fetched = member.log.fetch(100, 0.1)
+        for partition, messages in fetched.messages.items():
+            offsets[partition] += [message.offset() for message in messages]
+        ends.update(fetched.ends)
+        return len(ends) == 2
+
+    wait_until(read_to_the_end, "the end")
+    assert all(found == list(range(10)) for found in offsets.values())
+    assert set(ends.values()) == {10}
+
+
+def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
+    for answer in deleted.values():
+        answer.result(30)
+    member = join(start=3)
+    with pytest.raises(PositionLost, match=r"3, is not in the log \(the log holds 7 to 10\)"):
+        wait_until(lambda: member.owns(3), "never")
+
+
+def test_what_a_listener_raises_comes_out_of_fetch_and_nothing_is_assigned(join: Join) -> None:
+    member = join()
+    member.failure = LookupError("mine")
+    with pytest.raises(LookupError, match="mine"):
+        wait_until(lambda: member.owns(2), "never")
+    assert not member.log.fetch(100, 0.3).messages
+
+
+def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Join) -> None:
+    first, second = join("one"), join("two")
+    wait_until(lambda: first.owns(1) and second.owns(1), "a share each")
+    first.log.close(leave=True)
+    assert not first.owned
+    wait_until(lambda: second.owns(2), "the rest", seconds=10)
+
+
+def test_a_second_worker_with_the_same_instance_name_fences_the_first(join: Join) -> None:
+    first = join("one")
+    wait_until(lambda: first.owns(2), "an assignment")
+    second = join("one")
+    with pytest.raises(InstanceFenced):
+        wait_until(lambda: second.owns(2) and first.owns(0), "never", seconds=20)
