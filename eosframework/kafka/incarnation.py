@@ -15,6 +15,9 @@ from eosframework.kafka.taxonomy import kafka_error
 
 CONNECT_SECONDS = 5.0
 
+LOOK_SECONDS = 0.1
+"""How often a wait for deliveries looks whether the transaction has failed meanwhile."""
+
 
 class Incarnation:
     """A confluent_kafka producer with what is known about its connections.
@@ -61,15 +64,34 @@ class Incarnation:
         )
         if not hidden:
             return error
+        return self._first_error(in_transaction=in_transaction) or error
+
+    def deliver(self, deadline: Deadline) -> None:
+        """Wait until everything produced is delivered, or one record is refused.
+
+        `commit_transaction` would wait as well, but on: the records behind a refused one are out
+        of sequence and cannot be delivered, which it finds out by their timeout.
+
+        Raises:
+            KafkaException: why the open transaction can only be aborted.
+        """
+        while self.producer.flush(deadline.timeout(at_most=LOOK_SECONDS)) > 0:
+            if (error := self._first_error(in_transaction=True)) is not None:
+                raise error
+            if deadline.is_over:
+                return
+
+    def _first_error(self, *, in_transaction: bool) -> KafkaException | None:
+        """Return the error that ended the transaction or the producer, if there was one."""
         try:
             if in_transaction:
                 self.producer.begin_transaction()
             else:
                 self.producer.commit_transaction(0)
-        except KafkaException as cause:
-            told = cause.args[0].fatal() or cause.args[0].txn_requires_abort()
-            return cause if told else error
-        return error
+        except KafkaException as error:
+            told = error.args[0].fatal() or error.args[0].txn_requires_abort()
+            return error if told else None
+        return None
 
     def discard(self, *, wait_seconds: float | None = 0) -> bool:
         """Close the producer on a thread of its own.

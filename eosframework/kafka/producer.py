@@ -173,9 +173,12 @@ class TransactionalProducer:
             TransactionError: as `commit_transaction`.
         """
         self._require(Event.COMMIT_SENT)
+        deadline = Deadline.from_timeout(timeout)
+        if self.state is State.IN_TRANSACTION:
+            self._call(Call.PRODUCE, self._current.deliver, deadline)
         self._states.move(Event.COMMIT_SENT)
         try:
-            self._call(Call.COMMIT, self._producer.commit_transaction, timeout)
+            self._call(Call.COMMIT, self._producer.commit_transaction, deadline.timeout())
         except TransactionAborted:
             self._states.move(Event.REFUSED)
             raise
