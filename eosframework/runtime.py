@@ -16,7 +16,7 @@ from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.group import GroupSettings
-from eosframework.kafka.guards import Facts, check_start
+from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
@@ -118,7 +118,7 @@ def _worker(
     made = Worker(
         plan_of(graph),
         log,
-        _outputs(settings, facts, log),
+        _outputs(graph, settings, facts, log),
         RegistryLedger(graph.application, registry, settings.worker.start),
         options,
         on_round=on_round,
@@ -127,7 +127,7 @@ def _worker(
 
 
 def _outputs(
-    settings: Settings, facts: Facts, log: KafkaInputLog
+    graph: Graph, settings: Settings, facts: Facts, log: KafkaInputLog
 ) -> KafkaOutputs | AtLeastOnceOutputs:
     properties = _producer_properties(settings, facts)
     timeout_seconds = settings.worker.transaction_timeout_seconds
@@ -137,6 +137,7 @@ def _outputs(
         properties,
         transaction_timeout_seconds=timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
+        topics=sink_topics(graph),
     )
 
 

@@ -7,16 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from confluent_kafka import KafkaError, KafkaException
+
 from eosframework import failpoints
 from eosframework.errors import TransactionError
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.states import State
+from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
 from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
+
+_NOT_THE_RECORDS_FAULT = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,12 +36,19 @@ class KafkaOutput:
     Args:
         producer: has the id already.
         transaction_timeout_seconds: no call of a transaction need take longer.
+        topics: what it may write to, as far as that is known.
     """
 
-    def __init__(self, producer: TransactionalProducer, transaction_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        transaction_timeout_seconds: float,
+        topics: Sequence[str] = (),
+    ) -> None:
         self.producer = producer
         self.transactional_id = producer.transactional_id
         self._timeout_seconds = transaction_timeout_seconds
+        self._topics = topics
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -90,6 +105,29 @@ class KafkaOutput:
         self.producer.commit_unverified(self._timeout_seconds)
         failpoints.hit("transaction.after_commit")
 
+    def cause(self, error: TransactionError) -> TransactionError:
+        """Return why records were rejected before they were sent, where a topic's metadata tells.
+
+        A topic that may not be written and a partition that does not exist are the same error
+        (_INCONSISTENT), but only the second one is the record's fault.
+        """
+        if kafka_error(error).code() != KafkaError._INCONSISTENT:  # noqa: SLF001
+            return error
+        for topic in self._topics:
+            try:
+                known = self.producer.list_topics(topic, self._timeout_seconds).topics[topic]
+            except KafkaException:
+                continue
+            if known.error is not None and known.error.code() in _NOT_THE_RECORDS_FAULT:
+                refused = exception_for(
+                    KafkaException(known.error),
+                    Call.PRODUCE,
+                    transactional_id=self.transactional_id,
+                    detail=f"topic {topic}",
+                )
+                return cast("TransactionError", refused)
+        return error
+
 
 class KafkaOutputs:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
@@ -98,6 +136,7 @@ class KafkaOutputs:
         client: librdkafka properties that reach the cluster, and further ones of the user's.
         transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
         assume_transaction_verification: start although the brokers' setting cannot be read.
+        topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
         watch: looks at this process's connections.
     """
@@ -108,12 +147,14 @@ class KafkaOutputs:
         *,
         transaction_timeout_seconds: float = 30.0,
         assume_transaction_verification: bool = False,
+        topics: Sequence[str] = (),
         protection: bool = True,
         watch: ConnectionWatch = PROCESS_WATCH,
     ) -> None:
         self._client = dict(client)
         self._timeout_seconds = transaction_timeout_seconds
         self._assume_verification = assume_transaction_verification
+        self._topics = topics
         self._protection = protection
         self._watch = watch
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="eos-outputs")
@@ -186,8 +227,9 @@ def _producer(commit: Commit) -> TransactionalProducer:
 
 
 def _send(commit: Commit) -> TransactionError | None:
+    output = cast("KafkaOutput", commit.output)
     try:
-        cast("KafkaOutput", commit.output).send(commit)
+        output.send(commit)
     except TransactionError as error:
-        return error
+        return output.cause(error)
     return None
