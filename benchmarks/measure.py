@@ -12,13 +12,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from benchmarks.inputs import PARTITIONS
 from benchmarks.processes import Child, ProcessFailed
 
 LOOK_SECONDS = 0.015
 STALLED_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
+
+_NOT_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,16 @@ class CommittedOffsets:
 
     def by_partition(self) -> list[int]:
         """The committed offset of each partition; 0 where there is none."""
-        found = self._client.committed(self._partitions, timeout=10)
-        return [max(0, partition.offset) for partition in found]
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                found = self._client.committed(self._partitions, timeout=ANSWER_SECONDS)
+                return [max(0, partition.offset) for partition in found]
+            except KafkaException as error:
+                # A new broker makes its internal topics when the first group asks for them.
+                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
 
     def total(self) -> int:
         """How many input records are committed (the input has no gaps)."""

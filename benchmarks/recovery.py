@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import psutil
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.contestants.framework import Framework
@@ -89,7 +89,10 @@ def _kill_once(offsets: CommittedOffsets, child: Child, work: Work) -> float:
 def _members(work: Work) -> dict[str, set[int]] | None:
     """Partitions by instance name, once the group is stable and both members have some."""
     admin = AdminClient({"bootstrap.servers": work.bootstrap_servers})
-    group = admin.describe_consumer_groups([work.application])[work.application].result()
+    try:
+        group = admin.describe_consumer_groups([work.application])[work.application].result()
+    except KafkaException:  # the group's coordinator is not ready; asked again until the deadline
+        return None
     members: dict[str, set[int]] = {}
     for member in group.members:
         if member.group_instance_id and member.assignment:
