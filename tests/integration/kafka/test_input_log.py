@@ -117,7 +117,7 @@ def test_what_a_listener_raises_comes_out_of_fetch_and_nothing_is_assigned(join:
 
 def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Join) -> None:
     first, second = join("one"), join("two")
-    wait_until(lambda: first.owns(1) and second.owns(1), "a share each")
+    wait_until(lambda: all([first.owns(1), second.owns(1)]), "a share each")
     first.log.close(leave=True)
     assert not first.owned
     wait_until(lambda: second.owns(2), "the rest", seconds=10)
@@ -128,4 +128,4 @@ def test_a_second_worker_with_the_same_instance_name_fences_the_first(join: Join
     wait_until(lambda: first.owns(2), "an assignment")
     second = join("one")
     with pytest.raises(InstanceFenced):
-        wait_until(lambda: second.owns(2) and first.owns(0), "never", seconds=20)
+        wait_until(lambda: all([second.owns(2), first.owns(0)]), "never", seconds=20)
