@@ -1,4 +1,13 @@
-"""The only part that talks to Kafka: producers, consumers, the classifier, registry and admin.
+"""Everything that talks to Kafka: producers, consumers, the registry, admin, the taxonomy.
 
-It refuses to decide what a topology means, and to hide an error: every one is classified.
+The only importer of confluent_kafka. It implements the ports that `processing` asks for and says
+what each broker error means; what to do about it is the worker's to decide.
+
+For code written for confluent_kafka there are two drop-ins: `TransactionalProducer`, whose
+transactions a delayed frame cannot tear, and `ReadCommittedConsumer`.
 """
+
+from eosframework.kafka.consumer import ReadCommittedConsumer
+from eosframework.kafka.producer import TransactionalProducer
+
+__all__ = ["ReadCommittedConsumer", "TransactionalProducer"]

@@ -230,6 +230,10 @@ class TransactionalOutputs(Protocol):
         """Discard the producers; one that is suspect is re-inited first."""
         ...
 
+    def stop(self) -> None:
+        """End what the outputs share; they have been closed."""
+        ...
+
 
 class ProgressLedger(Protocol):
     """What the application has committed before, kept where it does not expire."""

@@ -395,4 +395,5 @@ class Worker:
         """Discard the producers, then leave the group, so that nothing open is handed on."""
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
+        self._outputs.stop()
         self._log.close(leave=self._options.leave_on_stop)

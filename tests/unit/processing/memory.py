@@ -216,6 +216,9 @@ class MemoryOutputs:
     def close(self, outputs: Sequence[Any]) -> None:
         self.closed += [output.transactional_id for output in outputs]
 
+    def stop(self) -> None:
+        self.broker.calls.append("stop")
+
 
 class MemoryLedger:
     """A ProgressLedger that starts everything at 0."""
