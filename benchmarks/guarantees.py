@@ -7,7 +7,7 @@ import statistics
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.work import Work
 from benchmarks.intervals import CONFIDENCE, bootstrap_median
-from benchmarks.measure import CommittedOffsets, Speed, speed_over_time
+from benchmarks.measure import CommittedOffsets, Speed, speed_of_input, speed_over_time
 from benchmarks.options import Options
 from benchmarks.processes import Child
 from benchmarks.report import Report, Table
@@ -23,7 +23,7 @@ DEFAULT_PAIRS = 15
 DEFAULT_SECONDS = 20.0
 WARM_UP_SECONDS = 2.0
 TRIAL_RECORDS = 600_000
-RESERVE = 1.4
+RESERVE = 2.0
 """The input is this much longer than a run at the trial's speed would read."""
 GOAL = 0.95
 
@@ -31,34 +31,39 @@ GOAL = 0.95
 def run(session: Session, options: Options, report: Report) -> None:
     """Run pairs; every second one begins with at-least-once."""
     seconds = options.seconds or DEFAULT_SECONDS
-    topic = _input_topic(session, options, seconds)
+    records = _records(session, options, seconds)
     ratios: list[float] = []
     speeds: dict[Framework, list[Speed]] = {EXACTLY_ONCE: [], AT_LEAST_ONCE: []}
     for number in range(options.rounds or DEFAULT_PAIRS):
         order = (EXACTLY_ONCE, AT_LEAST_ONCE)
         for contestant in order if number % 2 == 0 else reversed(order):
-            speeds[contestant].append(_turn(session, contestant, topic, seconds))
+            speeds[contestant].append(_turn(session, contestant, records, seconds))
         exactly, at_least = (speeds[contestant][-1].records_per_second for contestant in order)
         ratios.append(exactly / at_least)
         report.progress(f"pair {number + 1}: {exactly:,.0f} / {at_least:,.0f} = {ratios[-1]:.3f}")
     _report(report, ratios, speeds, seconds)
 
 
-def _input_topic(session: Session, options: Options, seconds: float) -> str:
-    """Load as much as the fastest run will need: tell by a short run, which also warms up."""
+def _records(session: Session, options: Options, seconds: float) -> int:
+    """How many the fastest run will need: tell by a short run, which also warms up."""
     if options.records:
-        return session.input_topic(options.records, padding_bytes=PADDING_BYTES)
+        return options.records
     trial = session.input_topic(TRIAL_RECORDS, padding_bytes=PADDING_BYTES)
-    speed = _turn(session, AT_LEAST_ONCE, trial, seconds=2.0)
-    watched = WARM_UP_SECONDS + seconds + 1
-    records = int(speed.records_per_second * watched * RESERVE)
-    return session.input_topic(records, padding_bytes=PADDING_BYTES)
+    speed = session.run(
+        AT_LEAST_ONCE,
+        trial,
+        lambda offsets, child, _: speed_of_input(offsets, child, TRIAL_RECORDS),
+    )
+    return int(speed.records_per_second * (WARM_UP_SECONDS + seconds + 1) * RESERVE)
 
 
-def _turn(session: Session, contestant: Framework, topic: str, seconds: float) -> Speed:
+def _turn(session: Session, contestant: Framework, records: int, seconds: float) -> Speed:
     def measure(offsets: CommittedOffsets, child: Child, _: Work) -> Speed:
-        return speed_over_time(offsets, child, warm_up_seconds=WARM_UP_SECONDS, seconds=seconds)
+        return speed_over_time(
+            offsets, child, records, warm_up_seconds=WARM_UP_SECONDS, seconds=seconds
+        )
 
+    topic = session.input_topic(records, padding_bytes=PADDING_BYTES)
     return session.run(contestant, topic, measure)
 
 

@@ -103,9 +103,21 @@ def speed_of_input(offsets: CommittedOffsets, child: Child, records: int) -> Spe
 
 
 def speed_over_time(
-    offsets: CommittedOffsets, child: Child, *, warm_up_seconds: float, seconds: float
+    offsets: CommittedOffsets,
+    child: Child,
+    records: int,
+    *,
+    warm_up_seconds: float,
+    seconds: float,
 ) -> Speed:
-    """Measure for `seconds`, from the first commit after `warm_up_seconds` of commits."""
+    """Measure for `seconds`, from the first commit after `warm_up_seconds` of commits.
+
+    Args:
+        records: in the input.
+
+    Raises:
+        ProcessFailed: the input was read to its end before that.
+    """
     started: float | None = None
     first: Sample | None = None
     for sample in _samples(offsets, child):
@@ -115,6 +127,11 @@ def speed_over_time(
             first = sample
         elif first is not None and sample.at >= first.at + seconds:
             return _between(first, sample)
+        if sample.records >= records:
+            raise ProcessFailed(
+                f"all {records} records were committed after {sample.at - started:.1f} s; a run of "
+                f"{warm_up_seconds + seconds:g} s needs more of them: --records"
+            )
     raise AssertionError("the samples do not end")
 
 
