@@ -24,7 +24,6 @@ from eosframework.processing.ports import (
 from eosframework.records import Position, TopicPartition
 from tests.unit.processing.messages import Sent
 
-
 P0 = TopicPartition("in", 0)
 
 
