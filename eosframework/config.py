@@ -7,17 +7,31 @@ The command line, the documentation and the JSON Schema derive from these models
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from eosframework.errors import ConfigurationError
+from eosframework.references import closest
 
 PropertyValue = str | int | float | bool
+
+_ONE_CLUSTER = (
+    "a transaction cannot span clusters, so all topics of an application are on the one that "
+    "kafka.bootstrap_servers names"
+)
 
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "it is derived from application, sub-topology and partition",
@@ -37,8 +51,8 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
     "enable.partition.eof": "the worker needs it to know when an input is read to its end",
     "partitioner": "keys must land where Java's producers put them: murmur2_random",
     "statistics.interval.ms": "the straggler protection needs its own value",
-    "bootstrap.servers": "set kafka.bootstrap_servers",
-    "metadata.broker.list": "set kafka.bootstrap_servers",
+    "bootstrap.servers": _ONE_CLUSTER,
+    "metadata.broker.list": _ONE_CLUSTER,
     "test.mock.num.brokers": "the mock broker shows aborted records and does not fence",
     "dr_cb": "delivery failures are reported by the commit",
     "dr_msg_cb": "delivery failures are reported by the commit",
@@ -62,13 +76,15 @@ class Start(StrEnum):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True
+    )
 
 
 class KafkaSettings(_Section):
     """How to reach the cluster."""
 
-    bootstrap_servers: str = "127.0.0.1:9092"
+    bootstrap_servers: str = Field(default="127.0.0.1:9092", min_length=1)
     """Brokers to ask first, as host:port, separated by commas."""
 
     properties: dict[str, PropertyValue] = Field(default_factory=dict)
@@ -84,9 +100,11 @@ class KafkaSettings(_Section):
 
     @model_validator(mode="after")
     def _refuse_what_breaks_the_guarantee(self) -> Self:
-        for name in self.properties:
+        for name, value in self.properties.items():
             if reason := FORBIDDEN_PROPERTIES.get(name):
-                raise ValueError(f"{name!r} would break the guarantee: {reason}. Remove it")
+                raise ValueError(
+                    f"property {name}={value!r} would break the guarantee: {reason}. Remove it"
+                )
         return self
 
 
@@ -110,7 +128,7 @@ class WorkerSettings(_Section):
     heartbeat_interval_seconds: float = Field(default=1.0, gt=0)
     """Seconds between heartbeats; a rebalance is noticed at the next one."""
 
-    instance: str | None = None
+    instance: str | None = Field(default=None, pattern="^[A-Za-z0-9_.-]+$")
     """Name of this worker, stable across restarts, unique within the application.
     None: the host's name and the lowest slot that no other worker on this host has."""
 
@@ -218,13 +236,51 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
     Raises:
         ConfigurationError: names the setting, its value and what was expected.
     """
+    _refuse_unknown_variables()
     _FileSource.values = _read_file(file) if file else {}
+    assigned = _parse_assignments(assignments or [])
     try:
-        return Settings(**_parse_assignments(assignments or []))
+        return Settings(**assigned)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error)) from error
+        findings = [_explain(detail, assigned, file) for detail in error.errors()]
+        raise ConfigurationError("; ".join(findings)) from error
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"an environment variable for a whole section is not JSON ({error.__cause__}); set "
+            f"one setting with each variable, for example EOS_WORKER__COMMIT_INTERVAL_SECONDS=0.2"
+        ) from error
     finally:
         _FileSource.values = {}
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise for a variable that means a setting and names none: it would be ignored.
+
+    Other EOS_ variables are let be; inside a section pydantic finds the unknown ones.
+    """
+    sections = [f"EOS_{section}".upper() for section in Settings.model_fields]
+    known = [
+        f"EOS_{section}__{name}".upper()
+        for section, field in Settings.model_fields.items()
+        for name in _fields(field.annotation)
+    ]
+    flat = {name.replace("__", "_"): name for name in known}
+    for variable in sorted(name for name in os.environ if name.startswith("EOS_")):
+        section, separator, _ = variable.partition("__")
+        meant = flat.get(variable.upper())
+        if separator and section.upper() not in sections:
+            hint = f"expected one that begins with {', '.join(f'{name}__' for name in sections)}"
+        elif not separator and meant is not None:
+            hint = f"did you mean {meant}, with two underscores after the section?"
+        else:
+            continue
+        raise ConfigurationError(
+            f"environment variable {variable}={os.environ[variable]!r} is no setting; {hint}"
+        )
+
+
+def _fields(model: Any) -> list[str]:
+    return list(model.model_fields)
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -234,8 +290,17 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"config file {file} cannot be read ({error.strerror}); check --config"
         ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"config file {file} is not UTF-8 text ({error.reason}); expected YAML"
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"config file {file} is not valid YAML: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigurationError(
+            f"config file {file}{place} is not valid YAML: {problem}"
+        ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -269,14 +334,40 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
     return values
 
 
-def _explain(error: ValidationError) -> str:
-    findings: list[str] = []
-    for detail in error.errors():
-        name = ".".join(str(part) for part in detail["loc"]) or "settings"
-        if detail["type"] == "extra_forbidden":
-            findings.append(f"{name}: there is no such setting; see `eosframework settings`")
-        elif detail["type"] == "value_error":
-            findings.append(f"{name}: {detail['ctx']['error']}")  # pyright: ignore[reportTypedDictNotRequiredAccess]
-        else:
-            findings.append(f"{name}={detail['input']!r}: {detail['msg']}")
-    return "; ".join(findings)
+_EXPECTED = {
+    "model_type": "settings by name",
+    "string_type": "text",
+    "string_too_short": "text",
+    "dict_type": "properties by name",
+}
+"""What pydantic says in terms of classes."""
+
+
+def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | None) -> str:
+    """Return one finding: where the value came from, its name, the value and what is wrong."""
+    parts = [str(part) for part in detail["loc"]]
+    name = f"{_origin(parts, assigned, file)}{'.'.join(parts)}"
+    if detail["type"] == "extra_forbidden":
+        section, *inner = parts
+        declared = Settings.model_fields.get(section)
+        known = _fields(declared.annotation) if declared and inner else list(Settings.model_fields)
+        hint = closest(parts[-1], known)
+        return f"{name}: there is no such setting{hint or '; see `eosframework settings`'}"
+    if detail["type"] == "value_error":
+        return f"{name}: {detail['ctx']['error']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
+    if detail["type"] == "string_pattern_mismatch":
+        expected = f"text that matches {detail['ctx']['pattern']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    return f"{name}={detail['input']!r}: expected {expected}; see `eosframework settings`"
+
+
+def _origin(parts: list[str], assigned: Mapping[str, Any], file: Path | None) -> str:
+    section, *inner = parts
+    if inner and inner[0] in assigned.get(section, {}):
+        return "--set "
+    variable = f"EOS_{'__'.join(parts)}".upper()
+    if variable in (name.upper() for name in os.environ):
+        return f"environment variable {variable}, "
+    if file is not None and section in _FileSource.values:
+        return f"config file {file}: "
+    return ""

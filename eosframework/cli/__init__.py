@@ -1,6 +1,7 @@
 """The command line: one module per command, nothing decided here but exit codes.
 
-Results go to stdout, logs and errors to stderr. Exit codes: 0 done or asked to stop;
+Results go to stdout, logs and errors to stderr. With `--json` stdout holds exactly one JSON
+object, and that is `{"error": …}` where the command failed. Exit codes: 0 done or asked to stop;
 1 the user's input or configuration is wrong; 2 failed while running; 3 fenced.
 """
 
@@ -8,16 +9,28 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
+import typer.core
 
 from eosframework.errors import EosError
+
+
+class _InOrder(typer.core.TyperGroup):
+    """Lists commands as `COMMANDS` does; typer would put groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = [name.replace("_", "-") for name in COMMANDS]
+        return sorted(self.commands, key=order.index)
+
 
 app = typer.Typer(
     name="eosframework",
     help="Exactly-once stream processing over real Apache Kafka.",
     no_args_is_help=True,
     add_completion=False,
+    cls=_InOrder,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -42,6 +55,9 @@ COMMANDS = (
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer carries its own click and exports only this subclass of what parsing raises."""
 
+_INTERRUPTED = 130
+"""What typer makes of Ctrl-C; to stop on request is no failure here."""
+
 
 @app.callback()
 def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
@@ -51,17 +67,34 @@ def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     _register()
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=given, standalone_mode=False)
     except _UsageError as error:
-        error.show()  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType]
-        sys.exit(1)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+            sys.exit(1)
+        _fail(_usage(error), 1, given)
     except EosError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(0)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code if isinstance(code, int) and code != _INTERRUPTED else 0)
+
+
+def _fail(message: str, exit_code: int, arguments: list[str]) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    if "--json" in arguments:
+        import orjson
+
+        print(orjson.dumps({"error": message}).decode())
+    sys.exit(exit_code)
+
+
+def _usage(error: Any) -> str:
+    """Return what is wrong with a command line, and where it says what was expected."""
+    command = error.ctx.command_path if error.ctx else app.info.name
+    return f"{error.format_message().rstrip('.')}; see `{command} --help`"
 
 
 def _register() -> None:

@@ -20,7 +20,7 @@ def audit(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare the output topics with what the input must have given, record by record.
+    """Compare the outputs with what the input must have given.
 
     Runs the topology's functions again over the input up to the committed positions; those with
     side effects repeat them. Exits with 2 if anything is lost, duplicated, reordered or torn.

@@ -10,6 +10,7 @@ import platformdirs
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from eosframework.embedded import KafkaCluster
@@ -26,7 +27,6 @@ DataDir = Annotated[
     Path,
     typer.Option("--data-dir", help="Where the cluster keeps its data, ports and logs."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _DEFAULT_DATA_DIR = Path(platformdirs.user_data_dir("eosframework")) / "kafka"
 
@@ -54,7 +54,7 @@ def up(
             help="A broker property; repeatable. None given: as before.",
         ),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Start Kafka on the data of the last time, and leave it running."""
     from eosframework.embedded import find_kafka, start_kafka
@@ -76,7 +76,7 @@ def up(
 
 
 @commands.command()
-def down(data_dir: DataDir = _DEFAULT_DATA_DIR, json: Json = False) -> None:
+def down(data_dir: DataDir = _DEFAULT_DATA_DIR, json: JsonOption = False) -> None:
     """Stop Kafka; its data stays for the next `up`."""
     from eosframework.embedded import find_kafka
 
@@ -89,7 +89,7 @@ def down(data_dir: DataDir = _DEFAULT_DATA_DIR, json: Json = False) -> None:
 
 
 @commands.command()
-def status(data_dir: DataDir = _DEFAULT_DATA_DIR, json: Json = False) -> None:
+def status(data_dir: DataDir = _DEFAULT_DATA_DIR, json: JsonOption = False) -> None:
     """Show which nodes run, and where clients reach them."""
     from eosframework.embedded import find_kafka
 

@@ -24,7 +24,7 @@ def demo(
     flights: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Run 336,776 real flights through workers that are killed, and audit the result.
+    """Kill workers while they process real flights; then audit.
 
     Starts a real Kafka of its own and stops it at the end. The last line of stdout is a JSON
     object. Exits with 0 only if nothing was lost, duplicated, reordered or torn.

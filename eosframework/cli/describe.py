@@ -24,7 +24,10 @@ def describe(
     as_json: JsonOption = False,
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
-    """Print sub-topologies, topics, operators and transactional ids. Asks no broker."""
+    """Print what a topology consists of.
+
+    Sub-topologies, topics, operators and transactional ids. Asks no broker.
+    """
     from eosframework.topology.describe import as_mermaid, as_text
     from eosframework.topology.describe import describe as as_data
     from eosframework.topology.loader import load_app

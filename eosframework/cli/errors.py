@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.options import JsonOption
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ from the sources named.
 def errors(
     code: Annotated[
         str | None,
-        typer.Argument(help="Only this one: a name (_FENCED, InvalidPidMapping) or a number."),
+        typer.Argument(
+            metavar="CODE", help="Only this one: a name (_FENCED, InvalidPidMapping) or a number."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = False,
 ) -> None:
-    """Print what each error of each transactional call means and what the worker does."""
+    """Print what each Kafka error means and what a worker does."""
     from eosframework.kafka.taxonomy import table
 
     content = table()

@@ -10,9 +10,10 @@ from eosframework.cli.options import AppArgument, JsonOption
 
 @app.command()
 def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
-    """Check a topology and print every finding as file:line:column: rule: message.
+    """Print everything that is wrong with a topology.
 
-    Exits with 1 when there is an error; warnings alone exit with 0.
+    Each finding is file:line:column: rule: message. Exits with 1 when there is an error; warnings
+    alone exit with 0.
     """
     from eosframework.topology.lint import lint as find
     from eosframework.topology.loaded import Severity

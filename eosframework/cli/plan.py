@@ -15,7 +15,10 @@ def plan(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the topics to create, transactional ids, group and ACLs. Changes nothing."""
+    """Print what an application needs on the cluster.
+
+    Topics to create, transactional ids, consumer group and ACLs. Changes nothing.
+    """
     from eosframework.cli.cluster import open_application
     from eosframework.kafka.provision import plan as plan_of
 

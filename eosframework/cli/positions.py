@@ -22,7 +22,7 @@ def show(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each source partition's committed position and the bounds of its log."""
+    """Print each partition's position and the bounds of its log."""
     from eosframework.cli.cluster import open_application
     from eosframework.kafka.guards import gather
 
@@ -71,7 +71,10 @@ def set_(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set where a stopped application goes on, and register its topics as they are now."""
+    """Set where a stopped application goes on.
+
+    Also registers its topics as they are now.
+    """
     from eosframework.cli.cluster import open_application
     from eosframework.kafka.reposition import Wish, set_positions
 

@@ -25,7 +25,7 @@ def run_worker(
         typer.Option("--until-caught-up", help="Stop once every input is read to its end."),
     ] = False,
 ) -> None:
-    """Run a topology: consume, transform, produce and commit in one transaction.
+    """Run a topology: each record takes effect exactly once.
 
     SIGTERM and Ctrl-C commit what is complete, leave the group and exit with 0.
     """

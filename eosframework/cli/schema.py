@@ -15,7 +15,7 @@ def schema(
         bool, typer.Option("--settings", help="That of the config file instead.")
     ] = False,
 ) -> None:
-    """Print the JSON Schema of topology files, for completion and checks in editors."""
+    """Print the JSON Schema of topology files, for editors."""
     import orjson
 
     from eosframework.topology.schema import settings_schema, topology_schema

@@ -12,7 +12,7 @@ from eosframework.cli.options import JsonOption
 
 @app.command()
 def settings(as_json: JsonOption = False) -> None:
-    """Print every setting: its name, default, environment variable and purpose."""
+    """Print every setting with its default and purpose."""
     rows = list_settings()
     if as_json:
         import orjson

@@ -376,7 +376,7 @@ class ClusterAdmin:
         last = self._last_error
         reason = f" (last error: {last.str()})" if last else ""
         servers = self._settings.bootstrap_servers
-        if last and last.code() in _REFUSED:
+        if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):
             return ClusterUnreachable(
                 f"the brokers at {servers} refused the connection{reason}; correct the "
                 f"security.protocol, sasl and ssl entries of kafka.properties"

@@ -23,6 +23,16 @@ Client = TypeVar("Client")
 CLIENT_ID = "eosframework"
 """What every client id begins with; it tells our group members from other people's."""
 
+_REPORTED_AS = {
+    "linger.ms": "queue.buffering.max.ms",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "compression.type": "compression.codec",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "retries": "message.send.max.retries",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+}
+"""Aliases: librdkafka complains of such a value under the property's other name."""
+
 logging.getLogger(CLIENT_LOGGER).addHandler(logging.NullHandler())
 
 
@@ -77,16 +87,19 @@ def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str
 
 
 def _explained(reason: str, properties: Mapping[str, Any]) -> str:
+    reason = reason.strip()
     if missing := re.search(r'No such configuration property: "([^"]+)"', reason):
         name = missing[1]
         existing = sorted({known for names in _property_names().values() for known in names})
-        close = get_close_matches(name, existing, n=3)
+        close = get_close_matches(name, existing, n=3, cutoff=0.7)
         hint = f"did you mean {' or '.join(close)}?" if close else "remove it"
         return f"kafka.properties: librdkafka has no property {name!r}; {hint}"
     named = re.search(r'property "([^"]+)"', reason)
-    if named and named[1] in properties:
-        return f"kafka.properties: {named[1]}={properties[named[1]]!r} cannot be used: {reason}"
-    return f"kafka.properties cannot be used: {reason}"
+    given = [name for name in properties if named and _REPORTED_AS.get(name, name) == named[1]]
+    if given:
+        value = properties[given[0]]
+        return f"kafka.properties: {given[0]}={value!r} cannot be used: {reason}; correct it"
+    return f"kafka.properties cannot be used: {reason}; correct or remove it"
 
 
 @cache

@@ -25,6 +25,13 @@ _HARMLESS_STEP = {"peek": "builtins:id"}
 _HARMLESS_SINK = {"topic_from": "builtins:id"}
 """These stand for what cannot be read, so that what comes after it keeps its place."""
 
+_CLUSTER_KEYS = {"bootstrap_servers", "bootstrap.servers", "brokers", "cluster", "clusters"}
+_ONE_CLUSTER = (
+    "a transaction cannot span clusters, so input and output on different ones cannot be "
+    "exactly-once. Set kafka.bootstrap_servers for the whole application, and mirror topics of "
+    "another cluster to that one"
+)
+
 _EXPECTED = {
     "string_type": "text",
     "dict_type": "a map",
@@ -159,9 +166,10 @@ class _Reader:
                 known = _known_keys(tuple(parent))
                 rule = "unknown-key"
                 place = self._places.find((*path, KEY))
-                message = (
-                    f"{_show(path[:-1])}unknown key {key!r}; known are "
-                    f"{', '.join(known)}{closest(str(key), known)}"
+                message = f"{_show(path[:-1])}unknown key {key!r}; " + (
+                    _ONE_CLUSTER
+                    if key in _CLUSTER_KEYS
+                    else f"known are {', '.join(known)}{closest(str(key), known)}"
                 )
             case "missing":
                 rule, message = "missing-key", f"{_show(path)}{detail['loc'][-1]!r} is missing"
