@@ -66,8 +66,8 @@ def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
-    _register()
     given = sys.argv[1:] if arguments is None else arguments
+    _register(given)
     try:
         code = app(args=given, standalone_mode=False)
     except _UsageError as error:
@@ -97,7 +97,8 @@ def _usage(error: Any) -> str:
     return f"{error.format_message().rstrip('.')}; see `{command} --help`"
 
 
-def _register() -> None:
-    """Attach the commands: importing a module adds its command to `app`."""
-    for command in COMMANDS:
+def _register(arguments: list[str]) -> None:
+    """Attach the command that is asked for, else all: importing a module adds its command."""
+    wanted = arguments[0].replace("-", "_") if arguments else ""
+    for command in [wanted] if wanted in COMMANDS else COMMANDS:
         import_module(f"eosframework.cli.{command}")
