@@ -143,8 +143,10 @@ class Node:
 
     def _process(self) -> psutil.Process | None:
         """The node's process, unless the pid is stale or meanwhile belongs to another program."""
-        if self._child is not None:
-            self._child.poll()  # reaps a child that ended
+        if self._child is not None and self._child.poll() is None:
+            # Its own command line may still be empty: the kernel closes the pipe on which Popen
+            # waits for exec a moment before it sets the arguments.
+            return psutil.Process(self._child.pid)
         try:
             process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
             return process if node_marker(self.directory) in process.cmdline() else None
