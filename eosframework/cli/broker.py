@@ -40,6 +40,8 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
+            min=0,
+            max=65_533,
             help="Port of the first node, the others follow; 0: free ports.",
             show_default=f"as before, {FIRST_PORT} for a new cluster",
         ),
@@ -154,7 +156,7 @@ def _print(
     if json:
         servers = cluster.bootstrap_servers if cluster else None
         answer = {"bootstrap_servers": servers, "nodes": nodes, "data_dir": place}
-        typer.echo(orjson.dumps(answer))
+        typer.echo(orjson.dumps(answer).decode())
         return
     typer.echo(f"{headline} (data in {place})")
     for node in nodes:

@@ -253,8 +253,12 @@ def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
     for directory, process in running:
         output, _ = process.communicate()
         if process.returncode != 0:
+            said = " ".join(
+                line.strip() for line in output.splitlines() if not line.startswith("\tat ")
+            )
             raise ComponentFailed(
-                f"Kafka's storage tool could not format {directory / 'data'}: {output.strip()}"
+                f"Kafka's storage tool could not format {directory / 'data'}: {said}; correct the "
+                f"broker properties"
             )
         (directory / _FORMATTED).touch()
 
