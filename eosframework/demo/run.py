@@ -11,14 +11,11 @@
 from __future__ import annotations
 
 import random
-import signal
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
@@ -26,6 +23,7 @@ from eosframework.audit import Verdict, audit_application
 from eosframework.config import KafkaSettings
 from eosframework.demo.data import Flights
 from eosframework.demo.files import topology_file
+from eosframework.demo.stopping import Stopping
 from eosframework.demo.story import Bars, Story
 from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
@@ -106,7 +104,8 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
     """
     story = Story(console)
     try:
-        with _sigterm_as_interrupt(), ExitStack() as cleanup:
+        stopping = Stopping()
+        with stopping.watched(), ExitStack() as cleanup:
             directory = _data_directory(plan, cleanup)
             story.title("Real flights through real Kafka, while the workers are killed")
             cluster = start_kafka(
@@ -115,18 +114,22 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
             if plan.keep:
                 cleanup.callback(_say_how_to_go_on, story, cluster)
             else:
-                cleanup.callback(_without_interrupts, cluster.kill)
+                cleanup.callback(cluster.kill)
             story.say(f"Kafka is up at {cluster.bootstrap_servers}")
-            return _Demo(plan, cluster, directory, story).run()
+            stopping.check()
+            return _Demo(plan, cluster, directory, story, stopping).run()
     except KeyboardInterrupt:
         story.say("stopped before the end; the workers are gone")
         raise
 
 
 class _Demo:
-    def __init__(self, plan: Plan, cluster: KafkaCluster, directory: Path, story: Story) -> None:
+    def __init__(
+        self, plan: Plan, cluster: KafkaCluster, directory: Path, story: Story, stopping: Stopping
+    ) -> None:
         self._plan = plan
         self._story = story
+        self._stopping = stopping
         self._log_file = directory / "workers.log"
         self._settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
         self._admin = ClusterAdmin(self._settings)
@@ -150,12 +153,12 @@ class _Demo:
         witness = Witness(self._settings, self._outputs)
         with ExitStack() as cleanup:
             witness.start()
-            cleanup.callback(_without_interrupts, witness.stop)
+            cleanup.callback(witness.stop)
             self._story.say("a read_committed reader watches every output from now on")
             workers = Workers(
                 self._topology, self._settings.bootstrap_servers, PROCESSES, self._log_file
             )
-            cleanup.callback(_without_interrupts, workers.end)
+            cleanup.callback(workers.end)
             self._story.say(
                 f"{PROCESSES} workers start; {self._plan.kills} kills are planned "
                 f"(--seed {self._plan.seed})"
@@ -188,6 +191,7 @@ class _Demo:
         )
 
         def on_turn(fed: int) -> None:
+            self._stopping.check()
             if self._kills < self._plan.kills and fed >= self._kill_points[self._kills]:
                 self._kill(workers)
             self._look(workers, witness, bars, fed)
@@ -230,6 +234,7 @@ class _Demo:
                     f"(--keep leaves it there)"
                 )
             time.sleep(0.1)
+            self._stopping.check()
             if self._kills < self._plan.kills:
                 self._kill(workers)
             self._look(workers, witness, bars, len(self._flights))
@@ -241,6 +246,7 @@ class _Demo:
         self._story.say("every record is committed; the workers were asked to stop, and did")
 
     def _judge(self, workers: Workers, witness: Witness) -> Outcome:
+        self._stopping.check()
         differences = witness.differences(self._admin.log_bounds(self._outputs))
         if differences:
             self._story.say("the reader that watched all the time saw something else:")
@@ -253,7 +259,9 @@ class _Demo:
             )
             for topic, count in sorted(witness.records_by_topic().items()):
                 self._story.plain(f"          {topic:<18}{count:>9,}")
-        verdict = audit_application(self._graph, self._settings)
+        verdict = audit_application(
+            self._graph, self._settings, lambda what, done: self._stopping.check()
+        )
         outcome = Outcome(
             verdict, self._kills, workers.deaths_seen(), tuple(differences), self._story.seconds
         )
@@ -288,26 +296,3 @@ def _data_directory(plan: Plan, cleanup: ExitStack) -> Path:
 def _say_how_to_go_on(story: Story, cluster: KafkaCluster) -> None:
     story.plain(f"the broker stays up at {cluster.bootstrap_servers}; stop it with")
     story.plain(f"  eosframework broker down --data-dir {cluster.data_dir}")
-
-
-def _without_interrupts(finish: Callable[[], None]) -> None:
-    """Run one step of the clean-up to its end, also when Ctrl-C is pressed again."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    try:
-        finish()
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Generator[None]:
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
