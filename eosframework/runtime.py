@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -66,6 +67,7 @@ def run_in_process(application: str, settings: Settings, *, until_caught_up: boo
         with _shown_progress() as show:
             worker = _worker(graph, settings, instance, registry, facts, show)
             _stop_on_signals(worker)
+            _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
 
@@ -170,6 +172,18 @@ def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
         return
     with ProgressLine() as line:
         yield line.show
+
+
+def _collect_rarely() -> None:
+    """Let the garbage collector look once in a while instead of several times in each batch.
+
+    A batch makes thousands of tuples and messages, all freed by their reference counts; walking
+    them at every 700th took 3 to 7% of the main thread. Cycles that users' functions make are
+    still found.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _stop_on_signals(worker: Worker) -> None:
