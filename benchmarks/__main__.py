@@ -43,6 +43,8 @@ def main(
     chosen = names or list(ALWAYS)
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    # A shell starts background jobs with SIGINT ignored; both signals unwind and end the children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
     options = Options(records, rounds, seconds)

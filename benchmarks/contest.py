@@ -45,6 +45,11 @@ class Standing:
     def median(self) -> float:
         return statistics.median(self.records_per_second)
 
+    def times_slower_than(self, other: Standing) -> float:
+        """How many times faster `other` is: the median over rounds, whose runs are neighbours."""
+        pairs = zip(other.records_per_second, self.records_per_second, strict=True)
+        return statistics.median(theirs / own for theirs, own in pairs)
+
     @property
     def cpu_microseconds(self) -> float:
         return statistics.median(speed.cpu_microseconds_per_record for speed in self.speeds)
@@ -95,7 +100,7 @@ def _turn(session: Session, standing: Standing) -> Speed:
 
 
 def _table(standings: list[Standing], absent: dict[str, str], records: int) -> Table:
-    ours = standings[0].median
+    ours = standings[0]
     rows: list[tuple[str, ...]] = []
     for standing in standings:
         speeds = standing.records_per_second
@@ -107,7 +112,7 @@ def _table(standings: list[Standing], absent: dict[str, str], records: int) -> T
                 f"{standing.median:,.0f}",
                 f"{min(speeds):,.0f} to {max(speeds):,.0f}",
                 f"{standing.cpu_microseconds:.2f}",
-                f"{ours / standing.median:.2f}" if goal else "",
+                f"{standing.times_slower_than(ours):.2f}" if goal else "",
                 f"{goal:.1f}" if goal else "",
             )
         )
@@ -128,7 +133,7 @@ def _table(standings: list[Standing], absent: dict[str, str], records: int) -> T
 
 
 def _data(standings: list[Standing], absent: dict[str, str]) -> dict[str, Any]:
-    ours = standings[0].median
+    ours = standings[0]
     return {
         "contestants": {
             standing.contestant.name: {
@@ -137,7 +142,7 @@ def _data(standings: list[Standing], absent: dict[str, str]) -> dict[str, Any]:
                 "records_per_second": [round(speed) for speed in standing.records_per_second],
                 "median_records_per_second": round(standing.median),
                 "cpu_microseconds_per_record": round(standing.cpu_microseconds, 3),
-                "eosframework_ratio": round(ours / standing.median, 3),
+                "eosframework_ratio": round(standing.times_slower_than(ours), 3),
             }
             for standing in standings
         },
