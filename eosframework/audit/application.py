@@ -24,7 +24,7 @@ from eosframework.audit.digest import digest_of
 from eosframework.audit.ledger import Ledger
 from eosframework.audit.verdict import Verdict
 from eosframework.config import KafkaSettings
-from eosframework.errors import RunError, StartRefused
+from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.snapshot import Ranges, read_ranges
 from eosframework.processing.failures import (
@@ -34,7 +34,7 @@ from eosframework.processing.failures import (
     HEADER_TOPIC,
 )
 from eosframework.processing.ports import Message
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 
 OPEN_TRANSACTION_SECONDS = 90.0
@@ -125,7 +125,7 @@ class _Audit:
     def _committed(self, inputs: list[TopicPartition]) -> Positions:
         positions = {
             position.topic_partition: position.offset
-            for position in self._admin.committed(self._graph.application, inputs)
+            for position in self._stable_positions(inputs)
             if position.offset is not None
         }
         if not positions:
@@ -136,6 +136,23 @@ class _Audit:
                 f"(offsets.retention.minutes). There is nothing to audit"
             )
         return positions
+
+    def _stable_positions(self, inputs: list[TopicPartition]) -> list[Position]:
+        """Return positions once no transaction can move them that is open now."""
+        application = self._graph.application
+        deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
+        while True:
+            try:
+                return self._admin.committed(application, inputs)
+            except ClusterUnreachable:
+                self._admin.committed(application, inputs, stable=False)
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"a transaction of {application!r} has held its positions open for more "
+                        f"than {OPEN_TRANSACTION_SECONDS:g} s. Start the application's workers, "
+                        f"or abort it (kafka-transactions.sh abort)"
+                    ) from None
+                self._on_progress("waiting for an open transaction that holds positions", 0)
 
     def _ask_for_broker_time(self, topic: str) -> bool:
         setting = self._admin.topic_setting([topic], "message.timestamp.type")

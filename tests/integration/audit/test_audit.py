@@ -265,6 +265,32 @@ def test_a_transaction_that_is_still_open_hides_nothing_and_adds_nothing(
     assert waited
 
 
+def test_positions_in_an_open_transaction_are_waited_for(application: Application) -> None:
+    application.feed(100)
+    application.write(application.outputs_of(range(80)), commit=80)
+    producer = application.transactional_producer(".open")
+    producer.begin_transaction()
+    consumer = Consumer(
+        {"bootstrap.servers": application.bootstrap_servers, "group.id": application.name}
+    )
+    moved = [TopicPartition(f"{application.name}.in", 0, 50)]
+    producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 30)
+    consumer.close()
+    waited: list[str] = []
+
+    def end_it(what: str, done: int) -> None:
+        if "holds positions" in what and not waited:
+            waited.append(what)
+            producer.abort_transaction(30)
+
+    graph = resolve(load_app(str(application.topology)))
+    settings = KafkaSettings(
+        bootstrap_servers=application.bootstrap_servers, request_timeout_seconds=2
+    )
+    assert audit_application(graph, settings, end_it).clean
+    assert waited
+
+
 def test_outputs_of_input_that_retention_removed_are_untraced(application: Application) -> None:
     application.feed(100)
     application.write(application.outputs_of(range(100)), commit=100)
