@@ -49,3 +49,9 @@ def wait_for_release(value: dict[str, int]) -> dict[str, int]:
         while not (directory / "release").exists():
             time.sleep(0.01)
     return value
+
+
+def by_parity(record: Any) -> str:
+    """Send even numbers to one topic and odd ones to the other."""
+    application = record.topic.removesuffix(".in")
+    return f"{application}.{'tripled' if record.value['n'] % 2 else 'doubled'}"
