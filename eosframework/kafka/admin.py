@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable, ConfigurationError
+from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
 from eosframework.kafka.positions import committed_position
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
@@ -45,6 +45,13 @@ _REFUSED = {
     KafkaError._SSL,  # noqa: SLF001
     KafkaError.SASL_AUTHENTICATION_FAILED,
 }
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""What an ACL is missing on."""
+
 _TAKE_A_MOMENT = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -170,6 +177,11 @@ class ClusterAdmin:
             except KafkaException as error:
                 if error.args[0].code() in _UNANSWERED:
                     raise self._explained(error) from error
+                if error.args[0].code() in _DENIED:
+                    raise StartRefused(
+                        f"topic {name!r} may not be created; grant Create on it, or have it "
+                        f"created by somebody who may (`eosframework plan APP` tells how)"
+                    ) from error
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ConfigurationError(_not_created(name, error.args[0])) from error
         self._wait_until_described(names)
@@ -329,6 +341,7 @@ class ClusterAdmin:
         deadline = time.monotonic() + self._deadline_seconds
         while True:
             answers: dict[Key, Any] = {}
+            key: Key | None = None
             try:
                 for key, future in self._futures(call).items():
                     try:
@@ -341,7 +354,7 @@ class ClusterAdmin:
             except KafkaException as error:
                 again = error.args[0].code() in _TAKE_A_MOMENT
                 if not again or time.monotonic() > deadline:
-                    raise self._explained(error) from error
+                    raise self._explained(error, about=key) from error
                 time.sleep(0.1)
 
     def _futures(
@@ -362,8 +375,10 @@ class ClusterAdmin:
     def _remember(self, error: KafkaError) -> None:
         self._last_error = error
 
-    def _explained(self, error: KafkaException) -> Exception:
-        """Return what a failed question means for the user."""
+    def _explained(self, error: KafkaException, about: object = None) -> Exception:
+        """Return what a failed question about a topic or a group means for the user."""
+        if kind := _DENIED.get(error.args[0].code()):
+            return _denied(kind, about)
         codes = {error.args[0].code()}
         if self._last_error is not None:
             codes.add(self._last_error.code())
@@ -405,6 +420,19 @@ def _facts(topic: Any, max_message_bytes: int) -> TopicFacts:
         partitions=len(topic.partitions),
         replication_factor=min(len(partition.replicas) for partition in topic.partitions),
         max_message_bytes=max_message_bytes,
+    )
+
+
+def _denied(kind: str, about: object) -> StartRefused:
+    if kind == "cluster":
+        what, needed = "the cluster", "Describe and DescribeConfigs on the cluster"
+    else:
+        name = getattr(about, "topic", None) or getattr(about, "name", None) or about
+        what = f"{kind} {name!r}"
+        needed = f"Describe on {what}"
+    return StartRefused(
+        f"{what} may not be described by this principal; grant {needed} "
+        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)"
     )
 
 

@@ -74,6 +74,8 @@ def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry:
 def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
     """Ask the cluster for everything that the rules need."""
     topics = admin.describe_topics([*source_topics(graph), *sink_topics(graph)])
+    # First of the questions about the group: of one that is denied, others only time out.
+    group_client_ids = admin.group_client_ids(graph.application)
     partitions = [
         TopicPartition(topic, number)
         for topic in source_topics(graph)
@@ -84,7 +86,7 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         topics=topics,
         registered=registry.refresh(),
         committed=admin.committed(graph.application, partitions, stable=False),
-        group_client_ids=admin.group_client_ids(graph.application),
+        group_client_ids=group_client_ids,
         transaction_max_timeout_ms=_number(admin.broker_setting("transaction.max.timeout.ms")),
         offsets_retention_minutes=_number(admin.broker_setting("offsets.retention.minutes")),
     )
