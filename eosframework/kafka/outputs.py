@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
+from eosframework.kafka.permissions import unwritable
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.properties import new_client
@@ -20,11 +21,6 @@ from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
-
-_NOT_THE_RECORDS_FAULT = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,6 +32,7 @@ class KafkaOutput:
     Args:
         producer: has the id already.
         transaction_timeout_seconds: no call of a transaction need take longer.
+        client: librdkafka properties that reach the cluster.
         topics: what it may write to, as far as that is known.
     """
 
@@ -43,11 +40,13 @@ class KafkaOutput:
         self,
         producer: TransactionalProducer,
         transaction_timeout_seconds: float,
+        client: Mapping[str, Any],
         topics: Sequence[str] = (),
     ) -> None:
         self.producer = producer
         self.transactional_id = producer.transactional_id
         self._timeout_seconds = transaction_timeout_seconds
+        self._client = client
         self._topics = topics
 
     @property
@@ -57,7 +56,7 @@ class KafkaOutput:
 
     def explain(self, error: Exception) -> TransactionError:
         """Return what an exception out of `produce` means."""
-        return cast("TransactionError", self.producer.explain(error))
+        return self.cause(cast("TransactionError", self.producer.explain(error)))
 
     def begin(self) -> None:
         """Begin a transaction.
@@ -106,27 +105,27 @@ class KafkaOutput:
         failpoints.hit("transaction.after_commit")
 
     def cause(self, error: TransactionError) -> TransactionError:
-        """Return why records were rejected before they were sent, where a topic's metadata tells.
+        """Return the error with the topics that may not be written, if that is why.
 
-        A topic that may not be written and a partition that does not exist are the same error
-        (_INCONSISTENT), but only the second one is the record's fault.
+        Where a topic may not even be described, records are rejected before they are sent, with
+        the error of a partition that does not exist (_INCONSISTENT): but that is not their fault.
         """
-        if kafka_error(error).code() != KafkaError._INCONSISTENT:  # noqa: SLF001
+        known = kafka_error(error)
+        if known.code() not in (
+            KafkaError._INCONSISTENT,  # noqa: SLF001
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ):
             return error
-        for topic in self._topics:
-            try:
-                known = self.producer.list_topics(topic, self._timeout_seconds).topics[topic]
-            except KafkaException:
-                continue
-            if known.error is not None and known.error.code() in _NOT_THE_RECORDS_FAULT:
-                refused = exception_for(
-                    KafkaException(known.error),
-                    Call.PRODUCE,
-                    transactional_id=self.transactional_id,
-                    detail=f"topic {topic}",
-                )
-                return cast("TransactionError", refused)
-        return error
+        denied = unwritable(self._client, self._topics, self._timeout_seconds)
+        if not denied:
+            return error
+        refused = exception_for(
+            KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, known.str() or ""),
+            Call.PRODUCE,
+            transactional_id=self.transactional_id,
+            detail=f"the ACL that is missing: Write and Describe on topic {', '.join(denied)}",
+        )
+        return cast("TransactionError", refused)
 
 
 class KafkaOutputs:
@@ -206,7 +205,8 @@ class KafkaOutputs:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        return KafkaOutput(new_client(make, properties), self._timeout_seconds)
+        made = new_client(make, properties)
+        return KafkaOutput(made, self._timeout_seconds, self._client, self._topics)
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
         try:
