@@ -201,6 +201,11 @@ class Settings(BaseSettings):
     topics: TopicSettings = Field(default_factory=TopicSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
+    def with_instance(self, instance: str) -> Settings:
+        """Return the same settings for a worker of this name."""
+        worker = self.worker.model_copy(update={"instance": instance})
+        return self.model_copy(update={"worker": worker})
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO
@@ -22,6 +21,7 @@ from typing import IO
 import orjson
 import structlog
 
+from eosframework.forked import Forked
 from eosframework.processing.worker import WorkerCounts
 from eosframework.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 
@@ -37,7 +37,7 @@ class _Child:
     """One supervised worker, across its restarts."""
 
     instance: str
-    process: subprocess.Popen[bytes] | None = None
+    process: Forked | None = None
     progress: IO[bytes] | None = None
     done_counts: WorkerCounts = field(default_factory=WorkerCounts)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
@@ -50,15 +50,18 @@ class Supervisor:
     """Starts one child per instance name and keeps it running.
 
     Args:
-        command: the `run-worker` command line, without the instance's name.
+        run_child: runs a worker under an instance's name in the child and returns its exit code.
         instances: names, one for each child.
         stop_deadline_seconds: how long children may take to stop before they are killed.
     """
 
     def __init__(
-        self, command: Sequence[str], instances: Sequence[str], stop_deadline_seconds: float
+        self,
+        run_child: Callable[[str], int],
+        instances: Sequence[str],
+        stop_deadline_seconds: float,
     ) -> None:
-        self._command = list(command)
+        self._run_child = run_child
         self._children = [_Child(instance) for instance in instances]
         self._stop_deadline_seconds = stop_deadline_seconds
         self._selector = selectors.DefaultSelector()
@@ -91,8 +94,8 @@ class Supervisor:
                 display.show(total([c for child in self._children for c in _counts(child)]))
         finally:
             for child in self._children:
-                if child.process is not None and child.process.poll() is None:
-                    child.process.kill()
+                if child.process is not None:
+                    child.process.send_signal(signal.SIGKILL)
                     child.process.wait()
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
@@ -102,7 +105,7 @@ class Supervisor:
         if self._stopping_since is None:
             self._stopping_since = time.monotonic()
         for child in self._children:
-            if child.process is not None and child.process.poll() is None:
+            if child.process is not None:
                 child.process.send_signal(signal.SIGTERM)
 
     def _kill_late(self) -> None:
@@ -111,7 +114,7 @@ class Supervisor:
             for child in self._children:
                 if child.process is not None and child.process.poll() is None:
                     self._events.warning("worker_killed", instance=child.instance)
-                    child.process.kill()
+                    child.process.send_signal(signal.SIGKILL)
 
     def _look_after(self, child: _Child) -> None:
         if child.exit_code is not None:
@@ -151,15 +154,15 @@ class Supervisor:
 
     def _start(self, child: _Child) -> None:
         reading, writing = os.pipe()
-        try:
-            child.process = subprocess.Popen(
-                [*self._command, "--set", f"worker.instance={child.instance}"],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(writing,),
-                env=os.environ | {PIPE_VARIABLE: str(writing)},
-            )
-        finally:
-            os.close(writing)
+
+        def work() -> int:
+            self._selector.close()
+            os.close(reading)
+            os.environ[PIPE_VARIABLE] = str(writing)
+            return self._run_child(child.instance)
+
+        child.process = Forked(work)
+        os.close(writing)
         os.set_blocking(reading, False)
         child.progress = os.fdopen(reading, "rb", buffering=0)
         self._selector.register(child.progress, selectors.EVENT_READ, child)

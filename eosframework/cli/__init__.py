@@ -8,6 +8,7 @@ object, and that is `{"error": …}` where the command failed. Exit codes: 0 don
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -80,6 +81,18 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(0)
     sys.exit(code if isinstance(code, int) and code != _INTERRUPTED else 0)
+
+
+def exit_code_of(work: Callable[[], object]) -> int:
+    """Run `work` in a child process; report its error as `main` does and return its exit code."""
+    try:
+        work()
+    except EosError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 0
+    return 0
 
 
 def _fail(message: str, exit_code: int, arguments: list[str]) -> NoReturn:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, SetOption
+
+if TYPE_CHECKING:
+    from eosframework.config import Settings
 
 
 @app.command("run-worker")
@@ -35,40 +36,39 @@ def run_worker(
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
     if processes == 1:
-        import structlog
-
         from eosframework.runtime import run_in_process
 
-        if settings.worker.instance is not None:
-            # Workers under one supervisor write into one log.
-            structlog.contextvars.bind_contextvars(instance=settings.worker.instance)
         run_in_process(application, settings, until_caught_up=until_caught_up)
     else:
-        command = _child_command(application, config, assignments or [], until_caught_up)
-        raise typer.Exit(_supervise(application, settings, command, processes))
+        raise typer.Exit(_supervise(application, settings, processes, until_caught_up))
 
 
-def _supervise(application: str, settings: object, command: list[str], processes: int) -> int:
-    from eosframework.config import Settings
+def _supervise(application: str, settings: Settings, processes: int, until_caught_up: bool) -> int:
+    """Check in a child, then run the workers in children: see `forked` for why."""
+    from eosframework.cli import exit_code_of
+    from eosframework.forked import answer_of
     from eosframework.instance import own_instance
-    from eosframework.runtime import prepare
+    from eosframework.runtime import prepare, run_in_process
     from eosframework.supervisor import Supervisor, instances_for
 
-    assert isinstance(settings, Settings)
-    graph = prepare(application, settings)
+    def check() -> tuple[int, str]:
+        names: list[str] = []
+        code = exit_code_of(lambda: names.append(prepare(application, settings).application))
+        return code, "".join(names)
+
+    def run_child(instance: str) -> int:
+        import structlog
+
+        # Workers under one supervisor write into one log.
+        structlog.contextvars.bind_contextvars(instance=instance)
+        own = settings.with_instance(instance)
+        return exit_code_of(
+            lambda: run_in_process(application, own, until_caught_up=until_caught_up)
+        )
+
+    code, name = answer_of(check)
+    if code != 0:
+        return code
     deadline_seconds = settings.worker.stop_deadline_seconds + 10
-    with own_instance(graph.application, settings.worker.instance) as base:
-        return Supervisor(command, instances_for(base, processes), deadline_seconds).run()
-
-
-def _child_command(
-    application: str, config: Path | None, assignments: list[str], until_caught_up: bool
-) -> list[str]:
-    command = [sys.executable, "-m", "eosframework", "run-worker", application]
-    if config is not None:
-        command += ["--config", str(config)]
-    for assignment in assignments:
-        command += ["--set", assignment]
-    if until_caught_up:
-        command.append("--until-caught-up")
-    return command
+    with own_instance(name, settings.worker.instance) as base:
+        return Supervisor(run_child, instances_for(base, processes), deadline_seconds).run()

@@ -1,0 +1,91 @@
+"""Child processes made by fork: they run at once, because everything is imported already.
+
+A restarted worker would spend most of a second on imports before it could join its group. The
+parent therefore imports what its children need and creates nothing that a fork cannot copy: no
+thread, and above all no librdkafka client. What needs a client is asked in a child of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+CRASHED = 70
+"""Exit code of a child that ended by an exception nobody expected (EX_SOFTWARE)."""
+
+
+class Forked:
+    """A child process that runs `work` and exits with what it returns.
+
+    Args:
+        work: runs in the child; its result is the exit code.
+    """
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._exit_code: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_the_child(work)
+
+    def poll(self) -> int | None:
+        """Return the exit code, minus the signal's number if one ended it; None: it runs."""
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Wait for the child's end and return its exit code."""
+        code = self._wait(0)
+        assert code is not None, "waitpid waits"
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the child has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _wait(self, options: int) -> int | None:
+        if self._exit_code is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid != 0:
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return self._exit_code
+
+
+def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Run `work` in a child of its own and return its exit code and its answer.
+
+    Args:
+        work: returns an exit code and a short text.
+    """
+    reading, writing = os.pipe()
+
+    def child() -> int:
+        os.close(reading)
+        code, text = work()
+        os.write(writing, text.encode())
+        return code
+
+    process = Forked(child)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        text = pipe.read().decode()
+    return process.wait(), text
+
+
+def _be_the_child(work: Callable[[], int]) -> NoReturn:
+    code = CRASHED
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
