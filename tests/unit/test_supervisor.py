@@ -1,0 +1,66 @@
+"""The supervisor restarts what is killed and gives up on what fails by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from eosframework.forked import CRASHED, Forked, answer_of
+from eosframework.supervisor import Supervisor
+
+
+def test_a_child_gives_its_exit_code_or_its_signal() -> None:
+    assert Forked(lambda: 3).wait() == 3
+    killed = Forked(lambda: os.kill(os.getpid(), signal.SIGKILL) or 0)
+    assert killed.wait() == -signal.SIGKILL
+    assert killed.poll() == -signal.SIGKILL
+    killed.send_signal(signal.SIGTERM)
+
+
+def test_a_child_that_crashes_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    def crash() -> int:
+        raise ValueError("unexpected")
+
+    assert Forked(crash).wait() == CRASHED
+    assert "ValueError: unexpected" in capfd.readouterr().err
+
+
+def test_a_child_answers() -> None:
+    assert answer_of(lambda: (1, "no")) == (1, "no")
+
+
+def run_supervisor(run_child: object, names: list[str]) -> int:
+    """Run a supervisor in a process of its own: it takes the signal handlers."""
+    assert callable(run_child)
+    return Forked(lambda: Supervisor(run_child, names, 5).run()).wait()
+
+
+def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None:
+    def worker(name: str) -> int:
+        starts = tmp_path / name
+        starts.write_text((starts.read_text() if starts.exists() else "") + "x")
+        if name == "b" and starts.read_text() != "xxx":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    assert run_supervisor(worker, ["a", "b"]) == 0
+    assert (tmp_path / "a").read_text() == "x"
+    assert (tmp_path / "b").read_text() == "xxx"
+
+
+def test_a_worker_that_fails_by_itself_stops_the_others(tmp_path: Path) -> None:
+    def worker(name: str) -> int:
+        if name == "bad":
+            return 3
+        stopped = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: (stopped.set(), sys.exit(0)))
+        (tmp_path / "ready").touch()
+        stopped.wait(30)
+        return 1
+
+    assert run_supervisor(worker, ["good", "bad"]) == 3
