@@ -15,7 +15,7 @@ import structlog
 from eosframework.config import Guarantee, Settings
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.at_least_once import AtLeastOnceOutputs
+from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
 from eosframework.kafka.group import GroupSettings
 from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
@@ -121,11 +121,17 @@ def _worker(
         plan_of(graph),
         log,
         _outputs(graph, settings, facts, log),
-        RegistryLedger(graph.application, registry, settings.worker.start),
+        _ledger(graph, settings, registry),
         options,
         on_round=on_round,
     )
     return made
+
+
+def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
+    exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
+    ledger = RegistryLedger if exactly_once else UnmarkedLedger
+    return ledger(graph.application, registry, settings.worker.start)
 
 
 def _outputs(

@@ -75,6 +75,7 @@ class Outcome:
     """How it ended."""
 
     verdict: Verdict
+    planned_kills: int
     kills: int
     deaths_seen: int
     differences: tuple[str, ...]
@@ -83,7 +84,11 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether nothing was lost, doubled, reordered or torn, for anybody, at any time."""
-        return self.verdict.clean and not self.differences and self.deaths_seen >= self.kills
+        return (
+            self.verdict.clean
+            and not self.differences
+            and self.planned_kills == self.kills == self.deaths_seen
+        )
 
     def as_data(self) -> dict[str, int | float]:
         """Return the last line of the demo."""
@@ -263,7 +268,12 @@ class _Demo:
             self._graph, self._settings, lambda what, done: self._stopping.check()
         )
         outcome = Outcome(
-            verdict, self._kills, workers.deaths_seen(), tuple(differences), self._story.seconds
+            verdict,
+            self._plan.kills,
+            self._kills,
+            workers.deaths_seen(),
+            tuple(differences),
+            self._story.seconds,
         )
         self._say_verdict(outcome)
         return outcome
@@ -272,8 +282,11 @@ class _Demo:
         self._story.say(
             "audit: the functions ran again over the input, and the outputs were compared"
         )
-        if outcome.deaths_seen != outcome.kills:
-            self._story.say(f"the supervisor saw {outcome.deaths_seen} workers killed")
+        if not outcome.planned_kills == outcome.kills == outcome.deaths_seen:
+            self._story.say(
+                f"{outcome.planned_kills} kills were planned, {outcome.kills} done, and the "
+                f"supervisor saw {outcome.deaths_seen}: this run proves too little"
+            )
         for name, count in outcome.verdict.counts().items():
             self._story.plain(f"          {name:<11}{count:>9,}")
         for example in outcome.verdict.examples:
@@ -283,7 +296,7 @@ class _Demo:
                 f"{outcome.kills} workers killed, and each record took effect exactly once",
                 style="green",
             )
-        else:
+        elif not outcome.verdict.clean or outcome.differences:
             self._story.say("NOT exactly once", style="bold red")
 
 

@@ -43,7 +43,8 @@ class Kill:
 class _Duty:
     """The tasks of a worker, and since when it has the last of them."""
 
-    tasks: set[str] = field(default_factory=set[str])
+    tasks: dict[str, str] = field(default_factory=dict[str, str])
+    """By transactional.id, what the task is called."""
     since: float = 0.0
 
 
@@ -116,7 +117,7 @@ class Workers:
         if not victims:
             return None
         victim, instance = chance.choice(victims)
-        tasks = tuple(sorted(self._duties.pop(instance).tasks))
+        tasks = tuple(sorted(self._duties.pop(instance).tasks.values()))
         victim.send_signal(signal.SIGKILL)
         try:
             victim.wait(GONE_SECONDS)
@@ -152,7 +153,7 @@ class Workers:
 
     def _is_at_work(self, instance: str) -> bool:
         duty = self._duties.get(instance)
-        return duty is not None and time.time() - duty.since >= AT_WORK_SECONDS
+        return duty is not None and bool(duty.tasks) and time.time() - duty.since >= AT_WORK_SECONDS
 
     def _children(self) -> Sequence[psutil.Process]:
         try:
@@ -177,10 +178,11 @@ class Workers:
                 self._duties.pop(instance, None)
             case "task_assigned":
                 duty = self._duties.setdefault(instance, _Duty())
-                duty.tasks.add(event["task"])
+                duty.tasks[event["transactional_id"]] = event["task"]
                 duty.since = datetime.fromisoformat(event["timestamp"]).timestamp()
             case "task_revoked" | "task_closed" | "task_lost":
-                self._duties.pop(instance, None)
+                if instance in self._duties:
+                    self._duties[instance].tasks.pop(event["transactional_id"], None)
             case "worker_died":
                 self._duties.pop(instance, None)
                 self._deaths += event.get("signal") == "SIGKILL"
