@@ -77,7 +77,8 @@ class AtLeastOnceOutputs:
         self._failures: list[KafkaError] = []
         timeout_milliseconds = round(delivery_timeout_seconds * 1000)
         properties = idempotent_properties({**client, "message.timeout.ms": timeout_milliseconds})
-        self._producer = Producer({**properties, "on_delivery": self._delivered})
+        reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        self._producer = Producer({**properties, **reports})
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Return an output for each name; nobody is fenced."""
