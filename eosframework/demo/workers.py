@@ -41,8 +41,9 @@ class Kill:
 
 @dataclass(slots=True)
 class _Duty:
-    """The tasks of a worker, and since when it has the last of them."""
+    """A worker's process, its tasks, and since when it has the last of them."""
 
+    pid: int
     tasks: dict[str, str] = field(default_factory=dict[str, str])
     """By transactional.id, what the task is called."""
     since: float = 0.0
@@ -111,8 +112,9 @@ class Workers:
         self._read_log()
         victims = [
             (child, instance)
+            for instance, duty in sorted(self._duties.items())
             for child in self._children()
-            if (instance := _instance(child)) is not None and self._is_at_work(instance)
+            if child.pid == duty.pid and _is_at_work(duty)
         ]
         if not victims:
             return None
@@ -151,16 +153,13 @@ class Workers:
         self._guard.kill()
         self._guard.communicate()
 
-    def _is_at_work(self, instance: str) -> bool:
-        duty = self._duties.get(instance)
-        return duty is not None and bool(duty.tasks) and time.time() - duty.since >= AT_WORK_SECONDS
-
     def _children(self) -> Sequence[psutil.Process]:
+        """Return the supervisor's children that run."""
         try:
             children = psutil.Process(self._supervisor.pid).children()
+            return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
         except psutil.NoSuchProcess:
             return []
-        return sorted(children, key=lambda child: child.pid)
 
     def _read_log(self) -> None:
         """Learn from new log events which workers have tasks, and which have died."""
@@ -175,12 +174,12 @@ class Workers:
     def _learn(self, event: dict[str, Any], instance: str) -> None:
         match event.get("event"):
             case "worker_started":
-                self._duties.pop(instance, None)
-            case "task_assigned":
-                duty = self._duties.setdefault(instance, _Duty())
+                self._duties[instance] = _Duty(event["pid"])
+            case "task_assigned" if instance in self._duties:
+                duty = self._duties[instance]
                 duty.tasks[event["transactional_id"]] = event["task"]
                 duty.since = datetime.fromisoformat(event["timestamp"]).timestamp()
-            case "task_revoked" | "task_closed" | "task_lost":
+            case "partitions_revoked" | "partitions_lost" | "task_closed":
                 if instance in self._duties:
                     self._duties[instance].tasks.pop(event["transactional_id"], None)
             case "worker_died":
@@ -190,13 +189,5 @@ class Workers:
                 pass
 
 
-def _instance(worker: psutil.Process) -> str | None:
-    """Return the name of a worker; None for a process that is none or runs no more."""
-    prefix = "worker.instance="
-    try:
-        if worker.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return None
-        names = [part for part in worker.cmdline() if part.startswith(prefix)]
-    except psutil.NoSuchProcess:
-        return None
-    return names[-1].removeprefix(prefix) if names else None
+def _is_at_work(duty: _Duty) -> bool:
+    return bool(duty.tasks) and time.time() - duty.since >= AT_WORK_SECONDS
