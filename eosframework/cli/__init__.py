@@ -43,6 +43,7 @@ COMMANDS = (
     "plan",
     "apply",
     "positions",
+    "txn",
     "audit",
     "demo",
     "broker",

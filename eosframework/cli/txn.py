@@ -1,0 +1,214 @@
+"""`eosframework txn`: see the transactions of a cluster, and end those that nobody else will."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.options import ConfigOption, JsonOption, SetOption
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from eosframework.config import KafkaSettings
+    from eosframework.kafka.transactions.aborting import Plan
+    from eosframework.kafka.transactions.formats import State
+    from eosframework.kafka.transactions.wire import Wire
+
+commands = typer.Typer(
+    help="Show transactions, trace their lives, and abort those that hang.", no_args_is_help=True
+)
+app.add_typer(commands, name="txn")
+
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="A transactional id.", show_default=False)
+]
+
+
+@commands.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="Only ids in this state, for example Ongoing. Repeatable."),
+    ] = None,
+    application: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only the ids of this application.")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print every transactional id: state, producer id, coordinator and owner."""
+    from eosframework.cli import txn_text
+    from eosframework.kafka.transactions.coordinators import list_transactions
+    from eosframework.txnid import TransactionalId, prefix
+
+    states = _states(state or [])
+    wanted = prefix(application) if application else ""
+    probe = str(TransactionalId.make(application or "eosframework", "txn.probe", 0))
+    with _connected(config, assignments) as (wire, _):
+        listed = [
+            entry
+            for entry in list_transactions(wire, states=states, probe=probe)
+            if entry.transactional_id.startswith(wanted)
+        ]
+    if as_json:
+        _print_json({"transactions": [txn_text.listed_data(entry) for entry in listed]})
+    else:
+        typer.echo(txn_text.listed(listed))
+
+
+@commands.command()
+def describe(
+    transactional_id: IdArgument,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print an id's state and, while a transaction is open, whose readers it holds back."""
+    from eosframework.cli import txn_text
+    from eosframework.kafka.transactions.coordinators import describe_transaction
+    from eosframework.kafka.transactions.hanging import lags
+
+    with _connected(config, assignments) as (wire, _):
+        described = describe_transaction(wire, transactional_id)
+        behind = lags(wire, described.partitions)
+    now = datetime.now(UTC)
+    if as_json:
+        _print_json(txn_text.described_data(described, behind, now))
+    else:
+        typer.echo(txn_text.described(described, behind, now))
+
+
+@commands.command()
+def trace(
+    transactional_id: IdArgument,
+    last: Annotated[int, typer.Option(min=1, help="How many transactions.")] = 5,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell the life of an id's last transactions from the brokers' own records."""
+    from eosframework.cli import txn_text
+    from eosframework.kafka.transactions.tracing import trace as trace_
+
+    with _connected(config, assignments) as (wire, _):
+        traced = trace_(wire, transactional_id, last)
+    if as_json:
+        _print_json(txn_text.traced_data(traced))
+    else:
+        typer.echo(txn_text.traced(traced))
+
+
+@commands.command()
+def hanging(
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Look only here. Repeatable. None: everywhere.")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print transactions that nobody will end, and how far they hold readers back."""
+    from eosframework.cli import txn_text
+    from eosframework.kafka.transactions.hanging import find_open
+
+    with _connected(config, assignments) as (wire, _):
+        findings = find_open(wire, topic or ())
+    now = datetime.now(UTC)
+    if as_json:
+        _print_json(txn_text.findings_data(findings, now))
+    else:
+        typer.echo(txn_text.findings(findings, now))
+
+
+@commands.command()
+def abort(
+    transactional_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="A transactional id.", show_default=False),
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Instead of an ID: the topic,")] = None,
+    partition: Annotated[int | None, typer.Option(help="the partition")] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(help="and the producer that has a transaction open in it.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Abort a healthy one too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Abort an open transaction: shows what it will do and asks."""
+    from eosframework.kafka.transactions.aborting import carry_out, plan_by_id, plan_by_producer
+    from eosframework.records import TopicPartition
+
+    by_producer = (topic, partition, producer_id)
+    if (transactional_id is None) == (by_producer == (None, None, None)) or (
+        transactional_id is None and None in by_producer
+    ):
+        raise ConfigurationError(
+            "name one transaction: give an ID, or --topic, --partition and --producer-id as "
+            "`eosframework txn hanging` prints them"
+        )
+    with _connected(config, assignments) as (wire, settings):
+        if transactional_id is not None:
+            plan: Plan = plan_by_id(wire, transactional_id, force=force)
+        else:
+            place = TopicPartition(topic or "", partition or 0)
+            plan = plan_by_producer(wire, place, producer_id or 0, force=force)
+        for step in plan.steps:
+            typer.echo(step, err=as_json)
+        if not yes and not _confirmed():
+            typer.echo("nothing was done", err=True)
+            return
+        outcome = carry_out(wire, settings, plan)
+    if as_json:
+        _print_json({"done": list(plan.steps), "outcome": outcome})
+    else:
+        typer.echo(outcome)
+
+
+def _confirmed() -> bool:
+    try:
+        return typer.confirm("Do this?", err=True)
+    except typer.Abort as error:
+        raise ConfigurationError(
+            "nobody answered, so nothing was done; give --yes to do it unasked"
+        ) from error
+
+
+def _states(names: list[str]) -> list[State]:
+    from eosframework.kafka.transactions.formats import State
+
+    by_name = {state.casefold(): state for state in State}
+    if wrong := [name for name in names if name.casefold() not in by_name]:
+        raise ConfigurationError(
+            f"--state {wrong[0]!r} is not a state of a transactional id; use one of "
+            f"{', '.join(State)}"
+        )
+    return [by_name[name.casefold()] for name in names]
+
+
+@contextmanager
+def _connected(
+    config: Path | None, assignments: list[str] | None
+) -> Generator[tuple[Wire, KafkaSettings], None, None]:
+    """Reach the cluster that the settings name, for the length of a block."""
+    from eosframework.config import load_settings
+    from eosframework.kafka.transactions.wire import Wire
+
+    settings = load_settings(config, assignments).kafka
+    with Wire(settings) as wire:
+        yield wire, settings
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,23 @@
+"""The parts of kafka-python that are used here, untyped: its published stubs are of version 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.admin as _admin
+import kafka.errors as _errors
+import kafka.protocol.admin as _admin_protocol
+import kafka.protocol.consumer as _consumer_protocol
+import kafka.protocol.metadata as _metadata_protocol
+import kafka.protocol.producer as _producer_protocol
+import kafka.record.memory_records as _records
+import kafka.structs as _structs
+
+admin: Any = _admin
+errors: Any = _errors
+structs: Any = _structs
+records: Any = _records
+admin_protocol: Any = _admin_protocol
+consumer_protocol: Any = _consumer_protocol
+metadata_protocol: Any = _metadata_protocol
+producer_protocol: Any = _producer_protocol

@@ -1,0 +1,246 @@
+"""Requests to the brokers through kafka-python: routed, repeated within a deadline, explained."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
+from eosframework.kafka.transactions.configuration import client_configuration
+from eosframework.kafka.transactions.vendor import admin, consumer_protocol, errors, structs
+from eosframework.records import TopicPartition
+
+Answer = TypeVar("Answer")
+
+REACH_SECONDS = 6.0
+"""How long the first broker may take to answer, at most: the command is to end within 10 s."""
+
+PAUSE_SECONDS = 0.1
+
+_REFUSED = (
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+
+_LOG = logging.getLogger("kafka")
+_LOG.addHandler(logging.NullHandler())
+
+
+class Wire:
+    """Asks one cluster, through kafka-python, what confluent_kafka cannot ask.
+
+    Args:
+        settings: how to reach the cluster.
+
+    Raises:
+        ConfigurationError: a property has no equivalent, or cannot be used.
+        ClusterUnreachable: no broker answered.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._deadline_seconds = settings.request_timeout_seconds
+        self._complaint = _LastComplaint()
+        _LOG.addHandler(self._complaint)
+        reach_ms = round(min(REACH_SECONDS, self._deadline_seconds) * 1000)
+        try:
+            self._client = _Client(
+                **client_configuration(settings),
+                bootstrap_timeout_ms=reach_ms,
+                socket_connection_setup_timeout_ms=reach_ms // 2,
+            )
+        except (errors.KafkaError, OSError, ValueError, ImportError) as error:
+            _LOG.removeHandler(self._complaint)
+            raise self._unreachable(error, reach_ms / 1000) from error
+
+    def close(self) -> None:
+        """End the connections."""
+        _LOG.removeHandler(self._complaint)
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, what: str, needs: str, function: Callable[[], Answer]) -> Answer:
+        """Return what `function` returns, calling it again while a broker takes a moment.
+
+        Args:
+            what: what is being done, for messages: "describing transactional id 'x'".
+            needs: the permission it takes: "Describe on TransactionalId x".
+            function: asks brokers and raises kafka-python's errors.
+
+        Raises:
+            ConfigurationError: this principal may not do it.
+            ClusterUnreachable: there was no answer within the deadline.
+            RunError: the brokers answered with another error.
+        """
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            try:
+                return function()
+            except errors.AuthorizationError as error:
+                raise ConfigurationError(
+                    f"{what}: this principal may not; allow it {needs}"
+                ) from error
+            except _REFUSED as error:
+                raise self._unreachable(error, self._deadline_seconds) from error
+            except errors.RetriableError as error:
+                if time.monotonic() + PAUSE_SECONDS > deadline:
+                    raise ClusterUnreachable(
+                        f"{what}: no answer within {self._deadline_seconds:g} s "
+                        f"({type(error).__name__}); are all brokers up?"
+                    ) from error
+                time.sleep(PAUSE_SECONDS)
+            except errors.KafkaError as error:
+                raise RunError(f"{what} failed: {type(error).__name__} ({error})") from error
+
+    def send(self, request: Any, broker_id: int | None = None) -> Any:
+        """Return a broker's answer to one request; raises kafka-python's errors."""
+        return self._client.ask(request, broker_id)
+
+    def describe_producers(self, partitions: Collection[Any]) -> Any:
+        """Return what the leaders know of each partition's producers; raises as `send`."""
+        return self._client.describe_producers(partitions)
+
+    def brokers(self) -> tuple[int, ...]:
+        """Return the ids of the live brokers."""
+        described: Any = self.call(
+            "asking for the brokers", "Describe on the cluster", self._client.describe_cluster
+        )
+        return tuple(sorted(broker["broker_id"] for broker in described["brokers"]))
+
+    def leaders(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the leader of every partition of `topics`, or of all topics that may be seen.
+
+        A topic that does not exist has no partitions here; an offline one has no leader.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        if wanted == []:
+            return {}
+        described: Any = self.call(
+            "asking for topics",
+            "Describe on them",
+            lambda: self._client.describe_topics(wanted),
+        )
+        for topic in described:
+            if topic["error_code"] == errors.TopicAuthorizationFailedError.errno:
+                raise ConfigurationError(
+                    f"asking for topic {topic['name']!r}: this principal may not; allow it "
+                    f"Describe on Topic {topic['name']}"
+                )
+        return {
+            TopicPartition(topic["name"], partition["partition_index"]): (
+                partition["leader_id"] if partition["leader_id"] >= 0 else None
+            )
+            for topic in described
+            for partition in topic["partitions"]
+        }
+
+    def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that is still there, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.EARLIEST), stable=False
+        )
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=False
+        )
+
+    def last_stable_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that a `read_committed` reader gets to, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=True
+        )
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset at or after a time; -1: there is none yet."""
+        return self._offsets(times_ms, stable=False)
+
+    def _offsets(
+        self, specs: Mapping[TopicPartition, Any], *, stable: bool
+    ) -> dict[TopicPartition, int]:
+        if not specs:
+            return {}
+        levels = consumer_protocol.IsolationLevel
+        level = levels.READ_COMMITTED if stable else levels.READ_UNCOMMITTED
+        topics = sorted({partition.topic for partition in specs})
+        answers: Any = self.call(
+            f"asking for the offsets of {', '.join(topics)}",
+            "Describe on these topics",
+            lambda: self._client.list_partition_offsets(
+                {structs.TopicPartition(*partition): spec for partition, spec in specs.items()},
+                isolation_level=level,
+            ),
+        )
+        return {TopicPartition(*partition): found.offset for partition, found in answers.items()}
+
+    def _unreachable(self, error: Exception, seconds: float) -> UserError:
+        servers = self._settings.bootstrap_servers
+        if isinstance(error, (ValueError, ImportError, errors.KafkaConfigurationError)):
+            return ConfigurationError(
+                f"the brokers at {servers} cannot be asked with these kafka.properties: {error}; "
+                f"correct them"
+            )
+        reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""
+        if isinstance(error, _REFUSED) or self._complaint.is_a_refusal():
+            return ClusterUnreachable(
+                f"the brokers at {servers} refused the connection{reason or f' ({error})'}; "
+                f"correct the security.protocol, sasl and ssl entries of kafka.properties"
+            )
+        return ClusterUnreachable(
+            f"no broker at {servers} answered within {seconds:g} s{reason}; "
+            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
+        )
+
+
+class _Client(admin.KafkaAdminClient):
+    """The admin client with one more door: any request to any broker."""
+
+    DEFAULT_CONFIG = {  # noqa: RUF012 - kafka-python's way to say which settings there are
+        **admin.KafkaAdminClient.DEFAULT_CONFIG,
+        "socket_connection_setup_timeout_ms": 10_000,
+    }
+
+    def __init__(self, **configuration: Any) -> None:
+        try:
+            admin.KafkaAdminClient.__init__(self, **configuration)
+        except BaseException:
+            self._client.close()
+            self._net.stop()
+            raise
+
+    def ask(self, request: Any, broker_id: int | None) -> Any:
+        manager: Any = self._manager
+        return manager.run(lambda: manager.send(request, node_id=broker_id))
+
+
+class _LastComplaint(logging.Handler):
+    """Keeps why the last connection failed: kafka-python says so only in its log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "failed" in record.getMessage():
+            self.text = record.getMessage()
+
+    def is_a_refusal(self) -> bool:
+        return any(sign in self.text for sign in ("SSL", "Sasl", "Authentication", "Handshake"))
