@@ -1,0 +1,228 @@
+"""What an ACL denies stops a worker with a message that names it; no record is blamed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eosframework.config import KafkaSettings
+from eosframework.embedded import start_kafka
+from eosframework.errors import TransactionFatal
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.properties import Role, client_properties
+from eosframework.processing.ports import Commit
+from eosframework.records import Position
+from tests.support.commands import Cluster, Finished, Folder
+from tests.support.pipeline import WorkerProcess, wait_until
+
+GUARDED = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "auto.create.topics.enable": "false",
+}
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, value: json}
+streams:
+  copied:
+    from: numbers
+    on_error: {dead_letter: NAME.dead}
+    to: [{topic: NAME.out, value: json}]
+"""
+
+
+class Guarded:
+    """One application on a broker with an authorizer, with ten records to copy."""
+
+    def __init__(self, cluster: Cluster, name: str, path: Path) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.folder = Folder(path, cluster.bootstrap_servers)
+        self.folder.write("app.yaml", TOPOLOGY.replace("NAME", name))
+        cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+        self.feed()
+
+    def feed(self) -> None:
+        self.cluster.feed(f"{self.name}.in", *(b'{"n":%d}' % n for n in range(10)))
+
+    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Deny one operation on a resource and allow the others."""
+        pattern = ResourcePatternType.LITERAL
+        everybody, anywhere = "User:ANONYMOUS", "*"
+        for chosen, permission in (
+            (AclOperation.ALL, AclPermissionType.ALLOW),
+            (operation, AclPermissionType.DENY),
+        ):
+            acl = AclBinding(kind, name, pattern, everybody, anywhere, chosen, permission)
+            for future in self.cluster.admin.create_acls([acl]).values():
+                future.result(20)
+
+    def run(self) -> Finished:
+        return self.folder.run("run-worker", "app.yaml", "--until-caught-up")
+
+    def took_nothing(self) -> bool:
+        topics = [f"{self.name}.{topic}" for topic in ("out", "dead")]
+        return not any(self.cluster.end(topic) for topic in topics)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    embedded = start_kafka(tmp_path_factory.mktemp("guarded"), fast_start=True, properties=GUARDED)
+    yield Cluster(embedded.bootstrap_servers)
+    embedded.kill()
+
+
+@pytest.fixture
+def guarded(cluster: Cluster, unique_name: Callable[[str], str], tmp_path: Path) -> Guarded:
+    return Guarded(cluster, unique_name("acl"), tmp_path)
+
+
+def test_an_output_that_may_not_be_written_is_named_and_nothing_is_dead_lettered(
+    guarded: Guarded,
+) -> None:
+    guarded.deny(ResourceType.TOPIC, f"{guarded.name}.out", AclOperation.WRITE)
+    done = guarded.run()
+    assert done.exit_code == 2, done.err
+    assert "TOPIC_AUTHORIZATION_FAILED" in done.error
+    assert f"Write and Describe on topic {guarded.name}.out" in done.error
+    assert guarded.took_nothing()
+    assert guarded.cluster.committed(guarded.name, f"{guarded.name}.in") is None
+
+
+def test_a_right_that_is_taken_away_stops_a_running_worker(guarded: Guarded) -> None:
+    """Without Describe records are refused as if their partition did not exist."""
+    log = guarded.folder.path / "log"
+    with log.open("wb") as file:
+        worker = WorkerProcess(
+            guarded.folder.start("run-worker", "app.yaml", stderr=file), log, guarded.folder.path
+        )
+    out, source = f"{guarded.name}.out", f"{guarded.name}.in"
+    try:
+        wait_until(lambda: guarded.cluster.committed(guarded.name, source) == 10, "ten records")
+        end = guarded.cluster.end(out)
+        guarded.deny(ResourceType.TOPIC, out, AclOperation.DESCRIBE)
+        guarded.deny(ResourceType.TOPIC, out, AclOperation.WRITE)
+        guarded.feed()
+        assert worker.wait(40) == 2, worker.log
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+    assert "Traceback" not in worker.log
+    [error] = [line for line in worker.log.splitlines() if line.startswith("error: ")]
+    assert f"Write and Describe on topic {out}" in error
+    assert guarded.cluster.end(f"{guarded.name}.dead") == 0
+    assert guarded.cluster.committed(guarded.name, source) == 10
+    assert end == 11
+
+
+def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarded) -> None:
+    """It says _INCONSISTENT, as for a partition that does not exist."""
+    topic = f"{guarded.name}.out"
+    guarded.deny(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    guarded.deny(ResourceType.TOPIC, topic, AclOperation.WRITE)
+    settings = KafkaSettings(bootstrap_servers=guarded.cluster.bootstrap_servers)
+    outputs = KafkaOutputs(client_properties(settings, Role.PRODUCER), topics=[topic])
+    [output] = outputs.open([f"{guarded.name}-copied-0"])
+    group = {"bootstrap.servers": settings.bootstrap_servers, "group.id": guarded.name}
+    consumer = Consumer(group)
+    progress = Position(f"{guarded.name}.in", 0, 1)
+    try:
+        output.begin()
+        output.produce(topic, b"{}")
+        [committed] = outputs.commit(
+            [Commit(output, [progress], consumer.consumer_group_metadata())]
+        )
+        assert isinstance(committed.error, TransactionFatal), committed.error
+        assert f"Write and Describe on topic {topic}" in str(committed.error)
+    finally:
+        consumer.close()
+        outputs.close([output])
+        outputs.stop()
+
+
+def test_a_dead_letter_topic_that_may_not_be_written_is_named(guarded: Guarded) -> None:
+    dead = f"{guarded.name}.dead"
+    guarded.cluster.feed(f"{guarded.name}.in", b"torn")
+    guarded.deny(ResourceType.TOPIC, dead, AclOperation.WRITE)
+    done = guarded.run()
+    assert done.exit_code == 2, done.err
+    assert f"Write and Describe on topic {dead}" in done.error
+    assert guarded.took_nothing()
+
+
+def test_an_input_that_may_not_be_read_is_named(guarded: Guarded) -> None:
+    guarded.deny(ResourceType.TOPIC, f"{guarded.name}.in", AclOperation.READ)
+    done = guarded.run()
+    assert done.exit_code == 2, done.err
+    assert f"may not read topic {guarded.name}.in" in done.error
+    assert "grant Read on the topic" in done.error
+    assert guarded.took_nothing()
+
+
+@pytest.mark.parametrize("operation", [AclOperation.WRITE, AclOperation.DESCRIBE])
+def test_a_transactional_id_that_may_not_be_used_is_named(
+    guarded: Guarded, operation: AclOperation
+) -> None:
+    id_ = f"{guarded.name}-copied-0"
+    guarded.deny(ResourceType.TRANSACTIONAL_ID, id_, operation)
+    done = guarded.run()
+    assert done.exit_code == 2, done.err
+    assert f"the principal may not use transactional.id {id_}" in done.error
+    assert "allow it Write and Describe on the TransactionalId" in done.error
+    assert guarded.took_nothing()
+
+
+@pytest.mark.parametrize(
+    ("operation", "exit_code", "needed"),
+    [
+        (AclOperation.READ, 2, "grant Read on the topic and Read on the group"),
+        (AclOperation.DESCRIBE, 1, "grant Describe on group"),
+    ],
+)
+def test_a_group_that_may_not_be_used_is_named(
+    guarded: Guarded, operation: AclOperation, exit_code: int, needed: str
+) -> None:
+    guarded.deny(ResourceType.GROUP, guarded.name, operation)
+    done = guarded.run()
+    assert done.exit_code == exit_code, done.err
+    assert guarded.name in done.error
+    assert needed in done.error
+    assert guarded.took_nothing()
+
+
+@pytest.mark.parametrize("topic", ["in", "out", "dead", "registry"])
+def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
+    guarded: Guarded, topic: str
+) -> None:
+    hidden = f"{guarded.name}.{topic}"
+    guarded.deny(ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
+    done = guarded.run()
+    assert done.exit_code == 1, done.err
+    assert f"topic '{hidden}' may not be described" in done.error
+    assert f"grant Describe on topic '{hidden}'" in done.error
+
+
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.WRITE])
+def test_a_registry_that_may_not_be_used_is_named(
+    guarded: Guarded, operation: AclOperation
+) -> None:
+    registry = f"{guarded.name}.registry"
+    guarded.deny(ResourceType.TOPIC, registry, operation)
+    done = guarded.run()
+    assert done.exit_code in (1, 2), done.err
+    assert registry in done.error
+    assert "Topic authorization failed" in done.error
+    assert guarded.took_nothing()

@@ -1,0 +1,81 @@
+"""A record that does not decode goes the way of on_error, and no other record is affected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Cluster, Finished, Folder
+from tests.support.pipeline import read_committed
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, value: json}
+streams:
+  copied:
+    from: numbers
+    on_error: POLICY
+    to: [{topic: NAME.out, value: json}]
+"""
+RECORDS = (b'{"n":1}', b'{"n":', b'{"n":3}')
+
+
+class Copied:
+    """One run over three records, of which the second is torn."""
+
+    def __init__(self, folder: Folder, cluster: Cluster, name: str, policy: str) -> None:
+        self.name, self.cluster = name, cluster
+        cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+        cluster.feed(f"{name}.in", *RECORDS)
+        folder.write("app.yaml", TOPOLOGY.replace("POLICY", policy).replace("NAME", name))
+        self.done: Finished = folder.run("run-worker", "app.yaml", "--until-caught-up")
+
+    def values(self, topic: str) -> list[bytes | None]:
+        records = read_committed(self.cluster.bootstrap_servers, f"{self.name}.{topic}")
+        return [record.value() for record in records]
+
+    @property
+    def committed(self) -> int | None:
+        return self.cluster.committed(self.name, f"{self.name}.in")
+
+
+@pytest.fixture
+def copied(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> Callable[[str], Copied]:
+    folder = Folder(tmp_path, kafka.bootstrap_servers)
+    cluster = Cluster(kafka.bootstrap_servers)
+    return lambda policy: Copied(folder, cluster, unique_name("torn"), policy)
+
+
+def test_fail_commits_what_came_before_and_names_the_record(
+    copied: Callable[[str], Copied],
+) -> None:
+    run = copied("fail")
+    assert run.done.exit_code == 2
+    assert f"{run.name}.in[0]@1" in run.done.error
+    assert "decode value as json" in run.done.error
+    assert "on_error" in run.done.error
+    assert run.values("out") == [RECORDS[0]]
+    assert run.committed == 1
+
+
+def test_skip_leaves_out_the_record_and_nothing_else(copied: Callable[[str], Copied]) -> None:
+    run = copied("skip")
+    assert run.done.exit_code == 0, run.done.err
+    assert run.values("out") == [RECORDS[0], RECORDS[2]]
+    assert run.committed == 3
+
+
+def test_a_dead_letter_keeps_the_bytes_that_did_not_decode(
+    copied: Callable[[str], Copied],
+) -> None:
+    run = copied("{dead_letter: NAME.dead}")
+    assert run.done.exit_code == 0, run.done.err
+    assert run.values("out") == [RECORDS[0], RECORDS[2]]
+    assert run.values("dead") == [RECORDS[1]]
+    assert run.committed == 3

@@ -1,0 +1,143 @@
+"""The `eosframework` command in a process of its own, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+_STARTING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What a broker answers whose internal topics are just being made."""
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one message, with the lines that belong to it; nothing else may claim to be one."""
+        assert "Traceback" not in self.err, self.err
+        lines = self.err.splitlines()
+        starts = [n for n, line in enumerate(lines) if line.startswith("error: ")]
+        assert len(starts) == 1, self.err
+        return "\n".join(lines[starts[0] :]).removeprefix("error: ")
+
+    @property
+    def json(self) -> Any:
+        """Standard output as the one JSON object that it is."""
+        return json.loads(self.out)
+
+
+class Folder:
+    """A directory of a user's, on one broker.
+
+    Args:
+        bootstrap_servers: reached by default; None: whatever the command takes by itself.
+    """
+
+    def __init__(self, path: Path, bootstrap_servers: str | None = None) -> None:
+        self.path = path
+        self.bootstrap_servers = bootstrap_servers
+
+    def write(self, name: str, text: str) -> str:
+        (self.path / name).write_text(text)
+        return name
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "eosframework", *arguments]
+
+    def environment(self, own: Mapping[str, str] | None = None) -> dict[str, str]:
+        chosen = {"PYTHONPATH": str(REPOSITORY)} | dict(own or {})
+        if self.bootstrap_servers is not None:
+            chosen.setdefault("EOS_KAFKA__BOOTSTRAP_SERVERS", self.bootstrap_servers)
+        return os.environ | chosen
+
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 60
+    ) -> Finished:
+        """Run a command to its end."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.path,
+            env=self.environment(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a command that goes on until it is stopped."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.path,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+
+
+class Cluster:
+    """What tests ask of a broker, with plain clients."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._settings = {"bootstrap.servers": bootstrap_servers}
+        self.admin = AdminClient(self._settings)
+
+    def create(self, *topics: str, partitions: int = 1) -> None:
+        wanted = [NewTopic(topic, partitions, 1) for topic in topics]
+        for future in self.admin.create_topics(wanted).values():
+            future.result(30)
+
+    def feed(self, topic: str, *values: bytes) -> None:
+        producer = Producer(self._settings)
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(30) == 0
+
+    def end(self, topic: str) -> int:
+        """The last stable offset of partition 0: 0 if nothing was ever committed into it."""
+        partition = TopicPartition(topic, 0)
+        return (
+            self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(30).offset
+        )
+
+    def committed(self, group: str, topic: str) -> int | None:
+        """The offset that the group has committed in partition 0."""
+        consumer = Consumer({**self._settings, "group.id": group})
+        wanted = [TopicPartition(topic, 0)]
+        deadline = time.monotonic() + 20
+        try:
+            while True:
+                try:
+                    [position] = consumer.committed(wanted, timeout=20)
+                    return position.offset if position.offset >= 0 else None
+                except KafkaException as error:
+                    if error.args[0].code() not in _STARTING or time.monotonic() > deadline:
+                        raise
+        finally:
+            consumer.close()
