@@ -35,6 +35,9 @@ TAKEOVER_DEADLINE_SECONDS = 120.0
 """How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
 group would give the partitions to somebody else."""
 
+LONGEST_LINGER_MS = 50
+"""At 5 ms the broker took 3.9 to 6.5 µs of CPU for a record of 225 bytes, at 50 ms 2.5."""
+
 LIBRDKAFKA_BATCH_BYTES = 1_000_000
 """librdkafka's own `batch.size`; it does not split a batch that a topic finds too large."""
 
@@ -153,12 +156,15 @@ def _producer_properties(settings: Settings, facts: Facts) -> dict[str, Any]:
     """Properties that follow from other settings.
 
     A batch must fit the smallest output, or it is refused although no record is too large. No
-    request may be waited for longer than its transaction may last.
+    request may be waited for longer than its transaction may last. A commit sends what lingers,
+    so lingering up to half the commit interval delays nothing and saves the broker requests.
     """
     properties = client_properties(settings.kafka, Role.PRODUCER)
     if "socket.timeout.ms" not in settings.kafka.properties:
         longest_ms = round(settings.worker.transaction_timeout_seconds * 1000)
         properties["socket.timeout.ms"] = min(properties["socket.timeout.ms"], longest_ms)
+    half_interval_ms = settings.worker.commit_interval_seconds * 1000 / 2
+    properties.setdefault("linger.ms", min(LONGEST_LINGER_MS, half_interval_ms))
     smallest = facts.smallest_output_bytes
     if smallest is not None:
         properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest))
