@@ -13,7 +13,7 @@ def test_every_guarantee_names_a_test_that_exists() -> None:
     page = (REPOSITORY / "docs" / "guarantees.md").read_text(encoding="utf-8")
     named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", page)
     assert len(named) > 30
-    missing = [f"{file}::{test}" for file, test in named if test not in tests_in(file)]
+    missing = [f"{file}::{test}" for file, test in named if test not in defined_tests(file)]
     assert not missing
 
 
@@ -24,7 +24,7 @@ def test_every_row_of_a_table_names_a_test() -> None:
     assert not untested
 
 
-def tests_in(file: str) -> set[str]:
+def defined_tests(file: str) -> set[str]:
     path = REPOSITORY / file
     if not path.exists():
         return set()
