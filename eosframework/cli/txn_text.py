@@ -14,6 +14,7 @@ from eosframework.kafka.transactions.tracing import (
     Trace,
     TracedMarker,
     TracedTransaction,
+    Written,
 )
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
@@ -111,11 +112,7 @@ def traced(told: Trace) -> str:
     for entry in told.transactions:
         lines += ["", _headline(entry)]
         lines += [f"  {line}" for _, line in sorted(_events(entry), key=lambda event: event[0])]
-        lines += [
-            f"  {'':12}  wrote {w.records} records into {w.partition}, offsets {w.first_offset} "
-            f"to {w.last_offset}"
-            for w in entry.written
-        ]
+        lines += [f"  {'':12}  wrote {_records(w)} into {w.partition}" for w in entry.written]
         done = "committed" if entry.is_committed else "sent, not committed:"
         lines += [
             f"  {'':12}  {done} {o.partition} at {o.offset} for group {o.group}"
@@ -175,6 +172,12 @@ def _marker(marker: TracedMarker) -> str:
     kind = "COMMIT" if marker.committed else "ABORT"
     by = "" if marker.coordinator_epoch is not None else ", written by an administrator"
     return f"  marker {kind:<7} {marker.partition} at offset {marker.offset}{by}"
+
+
+def _records(written: Written) -> str:
+    if written.first_offset == written.last_offset:
+        return f"the record at offset {written.first_offset}"
+    return f"{written.records} records at offsets {written.first_offset} to {written.last_offset}"
 
 
 def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:

@@ -37,6 +37,7 @@ _TRANSLATED = {
 _DECIDES_WHO_IS_REACHED = ("sasl.", "ssl.", "ssl_", "oauthbearer", "enable.sasl.", "https.ca.")
 """A property of these groups that has no equivalent is refused; the others only tune."""
 
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 
 
@@ -54,13 +55,11 @@ def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
     configuration: dict[str, Any] = {
         "bootstrap_servers": [_address(part) for part in settings.bootstrap_servers.split(",")],
         "client_id": f"{CLIENT_ID}-txn",
-        "request_timeout_ms": max(round(settings.request_timeout_seconds * 1000), 10),
     }
     for name, theirs in _SAME_MEANING.items():
         if name in properties:
             configuration[theirs] = str(properties[name])
-    protocol = str(properties.get("security.protocol", "plaintext")).upper()
-    configuration["security_protocol"] = protocol
+    protocol = configuration["security_protocol"] = _protocol(properties)
     if "SASL" in protocol:
         configuration["sasl_mechanism"] = _mechanism(properties)
     if "SSL" in protocol:
@@ -78,6 +77,17 @@ def _refuse_untranslatable(properties: Mapping[str, Any]) -> None:
                 f"transactions are inspected; give this command other credentials with --config, "
                 f"for example SCRAM, or a certificate in files"
             )
+
+
+def _protocol(properties: Mapping[str, Any]) -> str:
+    given = properties.get("security.protocol", "plaintext")
+    protocol = str(given).upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigurationError(
+            f"kafka.properties: security.protocol={given!r} is not one of "
+            f"{', '.join(_PROTOCOLS).lower()}; correct it"
+        )
+    return protocol
 
 
 def _mechanism(properties: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
@@ -16,8 +17,9 @@ from eosframework.records import TopicPartition
 
 Answer = TypeVar("Answer")
 
-REACH_SECONDS = 6.0
-"""How long the first broker may take to answer, at most: the command is to end within 10 s."""
+SHARE = 0.6
+"""Of the time that a call to a broker may take, for each question: a command asks several, and is
+to have failed when that time is over."""
 
 PAUSE_SECONDS = 0.1
 
@@ -26,6 +28,8 @@ _REFUSED = (
     errors.UnsupportedSaslMechanismError,
     errors.IllegalSaslStateError,
 )
+
+_FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
 
 _LOG = logging.getLogger("kafka")
 _LOG.addHandler(logging.NullHandler())
@@ -44,19 +48,20 @@ class Wire:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._deadline_seconds = settings.request_timeout_seconds
+        self._deadline_seconds = settings.request_timeout_seconds * SHARE
         self._complaint = _LastComplaint()
         _LOG.addHandler(self._complaint)
-        reach_ms = round(min(REACH_SECONDS, self._deadline_seconds) * 1000)
+        deadline_ms = max(round(self._deadline_seconds * 1000), 10)
         try:
             self._client = _Client(
                 **client_configuration(settings),
-                bootstrap_timeout_ms=reach_ms,
-                socket_connection_setup_timeout_ms=reach_ms // 2,
+                request_timeout_ms=deadline_ms,
+                bootstrap_timeout_ms=deadline_ms,
+                socket_connection_setup_timeout_ms=deadline_ms,
             )
         except (errors.KafkaError, OSError, ValueError, ImportError) as error:
             _LOG.removeHandler(self._complaint)
-            raise self._unreachable(error, reach_ms / 1000) from error
+            raise self._unreachable(error) from error
 
     def close(self) -> None:
         """End the connections."""
@@ -96,7 +101,7 @@ class Wire:
                     f"{what}: this principal may not; allow it {needs}"
                 ) from error
             except _REFUSED as error:
-                raise self._unreachable(error, self._deadline_seconds) from error
+                raise self._unreachable(error) from error
             except errors.RetriableError as error:
                 if time.monotonic() + PAUSE_SECONDS > deadline:
                     raise ClusterUnreachable(
@@ -191,7 +196,7 @@ class Wire:
         )
         return {TopicPartition(*partition): found.offset for partition, found in answers.items()}
 
-    def _unreachable(self, error: Exception, seconds: float) -> UserError:
+    def _unreachable(self, error: Exception) -> UserError:
         servers = self._settings.bootstrap_servers
         if isinstance(error, (ValueError, ImportError, errors.KafkaConfigurationError)):
             return ConfigurationError(
@@ -205,7 +210,7 @@ class Wire:
                 f"correct the security.protocol, sasl and ssl entries of kafka.properties"
             )
         return ClusterUnreachable(
-            f"no broker at {servers} answered within {seconds:g} s{reason}; "
+            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
             f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
         )
 
@@ -239,8 +244,8 @@ class _LastComplaint(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "failed" in record.getMessage():
-            self.text = record.getMessage()
+        if found := _FAILED_CONNECTION.search(record.getMessage()):
+            self.text = found[1]
 
     def is_a_refusal(self) -> bool:
         return any(sign in self.text for sign in ("SSL", "Sasl", "Authentication", "Handshake"))
