@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from typing import TextIO
 
 import structlog
 
@@ -39,7 +40,7 @@ def configure_logs(settings: LogSettings) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _CurrentStderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -50,6 +51,18 @@ def configure_logs(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    if level > logging.DEBUG:
+        # Below an error librdkafka tells what it retries by itself.
+        logging.getLogger(CLIENT_LOGGER).setLevel(max(level, logging.ERROR))
+
+
+class _CurrentStderr(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is at the time: a progress line puts itself in between."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 class _Repetitions(logging.Filter):

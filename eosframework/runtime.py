@@ -199,14 +199,16 @@ def _collect_rarely() -> None:
 
 
 def _stop_on_signals(worker: Worker) -> None:
-    """The first SIGTERM or SIGINT asks the worker to stop; a second one ends the process."""
+    """SIGTERM or SIGINT asks the worker to stop; the same one again ends the process."""
+    requested: list[int] = []
 
     def asked(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        structlog.get_logger("eosframework.worker").info(
-            "stop_requested", signal=signal.Signals(number).name
-        )
         worker.stop()
+        if not requested:
+            name = signal.Signals(number).name
+            structlog.get_logger("eosframework.worker").info("stop_requested", signal=name)
+        requested.append(number)
 
     signal.signal(signal.SIGTERM, asked)
     signal.signal(signal.SIGINT, asked)

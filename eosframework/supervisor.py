@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO
+from typing import IO, cast
 
 import orjson
 import structlog
@@ -39,6 +39,8 @@ class _Child:
     instance: str
     process: Forked | None = None
     progress: IO[bytes] | None = None
+    output: IO[bytes] | None = None
+    """What it writes to stderr, where the terminal shows a progress line."""
     done_counts: WorkerCounts = field(default_factory=WorkerCounts)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     deaths: list[float] = field(default_factory=list[float])
@@ -65,6 +67,7 @@ class Supervisor:
         self._children = [_Child(instance) for instance in instances]
         self._stop_deadline_seconds = stop_deadline_seconds
         self._selector = selectors.DefaultSelector()
+        self._on_terminal = sys.stderr.isatty()
         self._stopping_since: float | None = None
         self._exit_code = 0
         self._events = structlog.get_logger("eosframework.supervisor")
@@ -77,7 +80,7 @@ class Supervisor:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._asked_to_stop)
-        if sys.stderr.isatty():
+        if self._on_terminal:
             with ProgressLine() as display:
                 self._loop(display)
         else:
@@ -89,7 +92,7 @@ class Supervisor:
             while any(child.exit_code is None for child in self._children):
                 for child in self._children:
                     self._look_after(child)
-                self._read(display)
+                self._read()
                 self._kill_late()
                 display.show(total([c for child in self._children for c in _counts(child)]))
         finally:
@@ -154,42 +157,54 @@ class Supervisor:
 
     def _start(self, child: _Child) -> None:
         reading, writing = os.pipe()
+        output = os.pipe() if self._on_terminal else None
 
         def work() -> int:
             self._selector.close()
             os.close(reading)
             os.environ[PIPE_VARIABLE] = str(writing)
+            if output is not None:
+                os.dup2(output[1], sys.stderr.fileno())
+                os.close(output[0])
             return self._run_child(child.instance)
 
         child.process = Forked(work)
         os.close(writing)
-        os.set_blocking(reading, False)
-        child.progress = os.fdopen(reading, "rb", buffering=0)
-        self._selector.register(child.progress, selectors.EVENT_READ, child)
+        child.progress = self._watch(child, reading)
+        if output is not None:
+            os.close(output[1])
+            child.output = self._watch(child, output[0])
         self._events.info("worker_started", instance=child.instance, pid=child.process.pid)
 
+    def _watch(self, child: _Child, descriptor: int) -> IO[bytes]:
+        os.set_blocking(descriptor, False)
+        pipe = os.fdopen(descriptor, "rb", buffering=0)
+        self._selector.register(pipe, selectors.EVENT_READ, child)
+        return pipe
+
     def _forget_process(self, child: _Child) -> None:
-        if child.progress is not None:
-            self._selector.unregister(child.progress)
-            child.progress.close()
-        child.process = child.progress = None
+        for pipe in (child.progress, child.output):
+            if pipe is not None:
+                self._take(child, pipe)
+                self._selector.unregister(pipe)
+                pipe.close()
+        child.process = child.progress = child.output = None
         child.done_counts = total([child.done_counts, child.counts])
         child.done_counts.lag = 0
         child.counts = WorkerCounts()
 
-    def _read(self, display: ProgressLine | ProgressEvents) -> None:
+    def _read(self) -> None:
         for key, _ in self._selector.select(POLL_SECONDS):
-            child: _Child = key.data
-            if child.progress is None:
-                continue
-            content = child.progress.read(65536)
-            if not content:
-                self._selector.unregister(child.progress)
-                child.progress.close()
-                child.progress = None
-                continue
-            lines = content.strip().split(b"\n")
-            child.counts = WorkerCounts(**orjson.loads(lines[-1]))
+            self._take(key.data, cast("IO[bytes]", key.fileobj))
+
+    def _take(self, child: _Child, pipe: IO[bytes]) -> None:
+        content = pipe.read(65536)
+        if not content:
+            return
+        if pipe is child.output:
+            sys.stderr.write(content.decode(errors="replace"))
+        else:
+            child.counts = WorkerCounts(**orjson.loads(content.strip().split(b"\n")[-1]))
 
 
 def _counts(child: _Child) -> list[WorkerCounts]:

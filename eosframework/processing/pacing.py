@@ -8,19 +8,27 @@ ROUNDS = 3
 """The commit interval is at least this many times the last round, so that a worker with many
 tasks processes for two thirds of the time."""
 
+LASTING = 5
+"""So many rounds in a row have to be slow before it is worth a word."""
+
 
 class CommitPace:
-    """The commit interval, stretched where a round of commits takes long.
+    """The commit interval, stretched where rounds of commits take long.
 
     Args:
         interval_seconds: what the user asked for.
+        longest_seconds: no interval is longer, or transactions would expire.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
-        self._asked_seconds = self._seconds = interval_seconds
+    def __init__(
+        self, interval_seconds: float, longest_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._asked_seconds = interval_seconds
+        self._longest_seconds = longest_seconds
         self._clock = clock
         self._due = clock() + interval_seconds
+        self._stretched_rounds = 0
         self._told_seconds = interval_seconds
 
     def is_due(self) -> bool:
@@ -35,11 +43,16 @@ class CommitPace:
         """Set when the next round is due after one that took `seconds`.
 
         Returns:
-            The stretched interval if it is news: twice what was last told.
+            The stretched interval if it is news: it lasts, and is twice what was last told.
         """
-        self._seconds = max(self._asked_seconds, ROUNDS * seconds)
-        self._due = self._clock() + self._seconds
-        if self._seconds >= 2 * self._told_seconds:
-            self._told_seconds = self._seconds
-            return self._seconds
+        wanted_seconds = min(ROUNDS * seconds, self._longest_seconds)
+        interval_seconds = max(self._asked_seconds, wanted_seconds)
+        self._due = self._clock() + interval_seconds
+        if interval_seconds == self._asked_seconds:
+            self._stretched_rounds = 0
+            return None
+        self._stretched_rounds += 1
+        if self._stretched_rounds >= LASTING and interval_seconds >= 2 * self._told_seconds:
+            self._told_seconds = interval_seconds
+            return interval_seconds
         return None

@@ -113,7 +113,9 @@ class Worker:
         self._clock = clock
         self._on_round = on_round
         self._timer = RecordTimer()
-        self._pace = CommitPace(options.commit_interval_seconds, clock)
+        self._pace = CommitPace(
+            options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
+        )
         self._recovery = Recovery(log, options.heartbeat_interval_seconds, self.counts, clock)
         self._stop = False
         self._paused = False
@@ -318,7 +320,10 @@ class Worker:
                 self._recovery.failed(task, error)
         started = self._clock()
         results = self._outputs.commit(commits) if commits else []
-        if stretched := self._pace.round_took(self._clock() - started):
+        took_seconds = self._clock() - started
+        if any(result.recycled for result in results):
+            took_seconds = 0.0  # replacing producers is no measure of the next round
+        if stretched := self._pace.round_took(took_seconds):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         for task, result in zip(ready, results, strict=True):
             self.counts.recycles += result.recycled

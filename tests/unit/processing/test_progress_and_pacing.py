@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,14 +32,24 @@ def test_the_latest_transaction_of_a_task_counts() -> None:
     assert latest(positions) == Progress(4, 20)
 
 
-def test_a_slow_round_stretches_the_interval_and_says_so_once() -> None:
+def test_a_slow_round_stretches_the_interval() -> None:
     now = [0.0]
-    pace = CommitPace(0.1, lambda: now[0])
+    pace = CommitPace(0.1, 10, lambda: now[0])
     assert not pace.is_due()
     now[0] = 0.1
     assert pace.is_due()
-    assert pace.round_took(0.2) is not None
-    assert abs(pace.remaining_seconds() - 0.6) < 1e-9
-    assert pace.round_took(0.2) is None
-    assert pace.round_took(0.01) is None
-    assert abs(pace.remaining_seconds() - 0.1) < 1e-9
+    pace.round_took(0.2)
+    assert pace.remaining_seconds() == pytest.approx(0.6)
+    pace.round_took(0.01)
+    assert pace.remaining_seconds() == pytest.approx(0.1)
+    pace.round_took(60)
+    assert pace.remaining_seconds() == pytest.approx(10)
+
+
+def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
+    pace = CommitPace(0.1, 10, lambda: 0.0)
+    told = [pace.round_took(0.2) for _ in range(20)]
+    assert [seconds for seconds in told if seconds] == [pytest.approx(0.6)]
+    assert told[0] is None
+    pace.round_took(0.01)
+    assert pace.round_took(0.5) is None
