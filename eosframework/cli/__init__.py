@@ -69,8 +69,8 @@ def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
-    _register(given)
     try:
+        _register(given)
         code = app(args=given, standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":

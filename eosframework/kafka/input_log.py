@@ -195,8 +195,10 @@ class KafkaInputLog:
     def close(self, *, leave: bool) -> None:
         """Stop consuming. With `leave` the partitions go to other members at once.
 
-        1. Unsubscribe, and serve the callbacks until the listener has let the partitions go.
-        2. Only then close: a static member that closes at once stays in the group until its
+        1. Wait until a join under way is answered: the broker would keep a static member that
+           has gone meanwhile, with partitions, until its session times out.
+        2. Unsubscribe, and serve the callbacks until the listener has let the partitions go.
+        3. Only then close: a static member that closes at once stays in the group until its
            session times out (KIP-345), one that has unsubscribed before leaves it.
 
         Raises:
@@ -204,6 +206,7 @@ class KafkaInputLog:
         """
         try:
             if leave and self._rebalancing is not None and self._fatal is None:
+                self._rebalancing.take_no_more()
                 self._leave()
         finally:
             self._consumer.close()
@@ -211,8 +214,10 @@ class KafkaInputLog:
                 self._rebalancing.raise_pending()
 
     def _leave(self) -> None:
-        self._consumer.unsubscribe()
         deadline = Deadline(LEAVE_SECONDS)
+        while not self._consumer.memberid() and not deadline.is_over:
+            self._consumer.poll(deadline.timeout(at_most=0.02))
+        self._consumer.unsubscribe()
         while not deadline.is_over:
             self._consumer.poll(deadline.timeout(at_most=0.02))
             if not self._consumer.assignment() and not self._consumer.memberid():
@@ -255,6 +260,7 @@ class KafkaInputLog:
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.GROUP_AUTHORIZATION_FAILED,
         ):
+            self._fatal = error
             raise RunError(
                 f"group {self._group.group_id} may not read"
                 f"{' topic ' + topic if (topic := message.topic()) else ''} ({error.str()}); grant "

@@ -26,6 +26,11 @@ class Rebalancing:
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
         self._pending: BaseException | None = None
+        self._takes = True
+
+    def take_no_more(self) -> None:
+        """Decline what is assigned from now on: the listener has closed."""
+        self._takes = False
 
     def assigned(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         """Assign the partitions, paused, where the listener says."""
@@ -35,7 +40,7 @@ class Rebalancing:
             consumer.assign([to_kafka(position) for position in positions])
             consumer.pause(partitions)
 
-        if not self._attempt(take_over):
+        if not self._takes or not self._attempt(take_over):
             consumer.assign([])
 
     def revoked(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

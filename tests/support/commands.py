@@ -88,7 +88,9 @@ class Folder:
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(
+        self, *arguments: str, stderr: IO[bytes], own_group: bool = False
+    ) -> subprocess.Popen[bytes]:
         """Start a command that goes on until it is stopped."""
         return subprocess.Popen(
             self.command(*arguments),
@@ -97,6 +99,7 @@ class Folder:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
+            process_group=0 if own_group else None,
         )
 
 

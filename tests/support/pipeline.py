@@ -193,6 +193,7 @@ class Pipeline:
         settings: Sequence[str] = (),
         until_caught_up: bool = False,
         environment: Mapping[str, str] | None = None,
+        own_group: bool = False,
     ) -> WorkerProcess:
         """Start `run-worker` on this pipeline's topology; logs are JSON in a file."""
         number = len(self._workers)
@@ -220,6 +221,7 @@ class Pipeline:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                process_group=0 if own_group else None,
             )
         worker = WorkerProcess(process, log_file, fault_directory)
         self._workers.append(worker)

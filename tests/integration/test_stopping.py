@@ -1,0 +1,123 @@
+"""Ctrl-C and SIGTERM at any time: what is complete is committed and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Folder
+from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+
+HAND_OVER_SECONDS = 5.0
+
+
+@pytest.fixture
+def pipeline(kafka: Any, unique_name: Callable[[str], str], tmp_path: Path) -> Iterator[Pipeline]:
+    name = unique_name("stop")
+    made = Pipeline(kafka.bootstrap_servers, name, tmp_path / name)
+    yield made
+    made.stop()
+
+
+def press_ctrl_c(worker: WorkerProcess) -> None:
+    """What a terminal does: every process of the foreground group gets the signal."""
+    os.killpg(worker.process.pid, signal.SIGINT)
+
+
+def group_is_gone(worker: WorkerProcess) -> bool:
+    try:
+        os.killpg(worker.process.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_finishes_the_transactions_and_leaves_no_process(
+    pipeline: Pipeline, processes: str
+) -> None:
+    pipeline.feed(20_000)
+    worker = pipeline.start_worker("--processes", processes, own_group=True)
+    worker.wait_for_event("task_assigned", 4)
+    wait_until(lambda: pipeline.committed() > 0, "a first commit")
+    press_ctrl_c(worker)
+    assert worker.wait(30) == 0, worker.log[-3000:]
+    assert "Traceback" not in worker.log
+    wait_until(lambda: group_is_gone(worker), "the end of every process of the group", 5)
+    pipeline.finish()
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_while_it_starts_is_no_failure(pipeline: Pipeline, processes: str) -> None:
+    worker = pipeline.start_worker("--processes", processes, own_group=True)
+    maps = Path(f"/proc/{worker.process.pid}/maps")
+    wait_until(lambda: "confluent_kafka" in maps.read_text(), "the loading of the Kafka client")
+    press_ctrl_c(worker)
+    assert worker.wait(30) == 0, worker.log[-3000:]
+    assert "Traceback" not in worker.log
+    wait_until(lambda: group_is_gone(worker), "the end of every process of the group", 5)
+
+
+def owned(worker: WorkerProcess) -> set[object]:
+    """The transactional.ids that a worker says it has."""
+    ids: set[object] = set()
+    for line in worker.log.splitlines():
+        event = json.loads(line) if line.startswith("{") else {}
+        match event.get("event"):
+            case "task_assigned":
+                ids.add(event["transactional_id"])
+            case "partitions_revoked" | "partitions_lost" | "task_closed":
+                ids.discard(event["transactional_id"])
+            case _:
+                pass
+    return ids
+
+
+def test_a_worker_that_is_stopped_hands_its_partitions_over_at_once(pipeline: Pipeline) -> None:
+    """Two terminals, no settings: two instances share the input; one stops, the other has all."""
+    first = pipeline.start_worker()
+    wait_until(lambda: len(owned(first)) == 4, "all partitions at the first worker")
+    second = pipeline.start_worker()
+    wait_until(
+        lambda: (len(owned(first)), len(owned(second))) == (2, 2),
+        "an equal share of partitions",
+    )
+    pipeline.feed(1000)
+    wait_until(lambda: pipeline.committed() == 1000, "all records")
+    second.signal(signal.SIGINT)
+    asked = time.monotonic()
+    wait_until(lambda: len(owned(first)) == 4, "all partitions back at the first worker")
+    took_seconds = time.monotonic() - asked
+    assert second.wait(20) == 0, second.log[-3000:]
+    pipeline.feed(1000)
+    wait_until(lambda: pipeline.committed() == 2000, "the rest of the records")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+    assert took_seconds < HAND_OVER_SECONDS
+
+
+@pytest.mark.parametrize("begun", ["cluster.json", "node-1/formatted", "node-1/pid"])
+def test_broker_up_interrupted_leaves_no_broker(tmp_path: Path, begun: str) -> None:
+    folder = Folder(tmp_path)
+    arguments = ("--data-dir", "kafka", "--json")
+    with (tmp_path / "log").open("wb") as log:
+        process = folder.start(
+            "broker", "up", "--port", "0", *arguments, stderr=log, own_group=True
+        )
+    wait_until((tmp_path / "kafka" / begun).exists, begun)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text() == ""
+    status = folder.run("broker", "status", *arguments).json
+    assert [node["running"] for node in status["nodes"]] == [False]
+    assert folder.run("broker", "up", *arguments).exit_code == 0
+    assert folder.run("broker", "down", *arguments).exit_code == 0
