@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +90,22 @@ def unique_name() -> Callable[[str], str]:
 def topic_name(unique_name: Callable[[str], str]) -> str:
     """A topic name that no other test has."""
     return unique_name("topic")
+
+
+@pytest.fixture
+def make_pipeline(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
+    """Make pipelines (tests/support/pipeline.py) on the shared broker; their workers are ended."""
+    from tests.support.pipeline import Pipeline
+
+    made: list[Pipeline] = []
+
+    def make(**options: Any) -> Pipeline:
+        name = unique_name("app")
+        made.append(Pipeline(kafka.bootstrap_servers, name, tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for pipeline in made:
+        pipeline.stop()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import pytest
 from confluent_kafka import Producer
 
 from tests.support.pipeline import Pipeline, number_in, wait_until
@@ -22,22 +19,6 @@ streams:
     from: numbers
     to: [{topic_from: "tests.support.functions:by_parity", value: json}]
 """
-
-
-@pytest.fixture
-def make_pipeline(
-    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
-) -> Iterator[Callable[..., Pipeline]]:
-    made: list[Pipeline] = []
-
-    def make(**options: Any) -> Pipeline:
-        name = unique_name("run")
-        made.append(Pipeline(kafka.bootstrap_servers, name, tmp_path / name, **options))
-        return made[-1]
-
-    yield make
-    for pipeline in made:
-        pipeline.stop()
 
 
 def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(
