@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -175,12 +176,15 @@ def abort(
 
 
 def _confirmed() -> bool:
-    try:
-        return typer.confirm("Do this?", err=True)
-    except typer.Abort as error:
+    """Ask on stderr, so that stdout stays one JSON object where that was wanted."""
+    typer.echo("Do this? [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        typer.echo(err=True)
         raise ConfigurationError(
             "nobody answered, so nothing was done; give --yes to do it unasked"
-        ) from error
+        )
+    return answer.strip().casefold() in ("y", "yes")
 
 
 def _states(names: list[str]) -> list[State]:

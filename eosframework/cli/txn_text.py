@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from eosframework.kafka.transactions.coordinators import Described, Listed
-from eosframework.kafka.transactions.formats import CommittedOffset
+from eosframework.kafka.transactions.formats import CommittedOffset, State
 from eosframework.kafka.transactions.hanging import Findings, Health, Lag, OpenTransaction
 from eosframework.kafka.transactions.tracing import (
     StateChange,
@@ -186,19 +186,24 @@ def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:
     wrote = (
         f", wrote last {_duration(now - producer.last_write)} ago" if producer.last_write else ""
     )
-    place = producer.partition
-    end_it = (
-        f"{told.transactional_id}"
-        if told and entry.health is Health.OVERDUE
-        else f"--topic {place.topic} --partition {place.partition} "
-        f"--producer-id {producer.producer_id}"
-    )
     return [
-        f"{place}: the transaction of producer {producer.producer_id}, epoch "
+        f"{entry.partition}: the transaction of producer {producer.producer_id}, epoch "
         f"{producer.producer_epoch}{who} hangs: {entry.health.meaning}",
         f"  open {_held(entry)}{wrote}",
-        f"  end it: eosframework txn abort {end_it}",
+        f"  end it: {_remedy(entry)}",
     ]
+
+
+def _remedy(entry: OpenTransaction) -> str:
+    told, place = entry.described, entry.partition
+    if entry.health is Health.UNKNOWN or told is None:
+        return (
+            f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
+            f"--producer-id {entry.producer.producer_id}"
+        )
+    if told.state is State.ONGOING:
+        return f"eosframework txn abort {told.transactional_id}"
+    return f"it is decided ({told.state}); start the brokers that its markers are missing on"
 
 
 def _held(entry: OpenTransaction) -> str:

@@ -6,21 +6,26 @@ Needs brokers with transaction.partition.verification.enable=false, as all befor
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from eosframework.kafka.transactions.vendor import errors, producer_protocol, records
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 
 
-def write_unannounced(wire: Wire, partition: TopicPartition, value: bytes) -> int:
+def write_unannounced(
+    wire: Wire,
+    partition: TopicPartition,
+    value: bytes,
+    producer: tuple[int, int] | None = None,
+) -> int:
     """Write a transactional record into a partition that was added to no transaction.
 
-    As a delayed frame of a producer that is gone does. Returns the producer's id.
+    As a delayed frame does. Returns the producer's id; `producer` is an id with its epoch, and a
+    new one if it is not given.
     """
-    producer = _new_producer_id(wire)
+    producer_id, epoch = producer or _new_producer(wire)
     builder = records.MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 16)
-    builder.set_producer_state(producer.producer_id, producer.producer_epoch, 0, True)
+    builder.set_producer_state(producer_id, epoch, 0, True)
     builder.append(timestamp=round(time.time() * 1000), key=None, value=value)
     builder.close()
     topic = producer_protocol.ProduceRequest.TopicProduceData
@@ -40,16 +45,20 @@ def write_unannounced(wire: Wire, partition: TopicPartition, value: bytes) -> in
     )
     answer = wire.send(request, wire.leaders([partition.topic])[partition])
     _raise(answer.responses[0].partition_responses[0].error_code)
-    return producer.producer_id
+    return producer_id
 
 
-def _new_producer_id(wire: Wire) -> Any:
+def _new_producer(wire: Wire) -> tuple[int, int]:
     request = producer_protocol.InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=60_000, max_version=4
     )
-    answer = wire.send(request)
-    _raise(answer.error_code)
-    return answer
+
+    def ask() -> tuple[int, int]:
+        answer = wire.send(request)
+        _raise(answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    return wire.call("asking for a producer id", "IdempotentWrite on the cluster", ask)
 
 
 def _raise(code: int) -> None:

@@ -131,7 +131,6 @@ def list_transactions(
     Raises:
         ConfigurationError: `probe` may not be described.
     """
-    _require_leaders(wire)
     listed: list[Listed] = []
     for broker_id in wire.brokers():
         request = admin_protocol.ListTransactionsRequest(
@@ -224,16 +223,6 @@ def active_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[A
     ]
 
 
-def _require_leaders(wire: Wire) -> None:
-    """Raise if some coordinators are away: their transactions would be missing from any list."""
-    leaders = wire.leaders([TRANSACTION_STATE])
-    if offline := [partition for partition, leader in leaders.items() if leader is None]:
-        raise RunError(
-            f"{', '.join(map(str, offline))} has no leader, so the transactions it keeps are not "
-            f"known; start the brokers that have its replicas"
-        )
-
-
 def _coordinator(wire: Wire, transactional_id: str) -> int | None:
     """Return the coordinator's broker, found anew each time: a cached one may have moved."""
     request = metadata_protocol.FindCoordinatorRequest(
@@ -243,6 +232,16 @@ def _coordinator(wire: Wire, transactional_id: str) -> int | None:
     )
     (found,) = wire.send(request).coordinators
     return _checked(found).node_id
+
+
+def require_all_coordinators(wire: Wire) -> None:
+    """Raise if some are away: what only they know would be missing from any list."""
+    leaders = wire.leaders([TRANSACTION_STATE])
+    if offline := [partition for partition, leader in leaders.items() if leader is None]:
+        raise RunError(
+            f"{', '.join(map(str, offline))} has no leader, so the transactions it keeps are not "
+            f"known; start the brokers that have its replicas"
+        )
 
 
 def log_partition(wire: Wire, transactional_id: str) -> TopicPartition:

@@ -19,6 +19,7 @@ from eosframework.kafka.transactions.coordinators import (
     active_producers,
     find_transaction,
     list_transactions,
+    require_all_coordinators,
 )
 from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
@@ -183,6 +184,7 @@ def judge(
     judged = [_judged(producer, known.get(producer.producer_id), now) for producer in producers]
     if any(described is None for _, described, _ in judged):
         find_transaction(wire, _PROBE)
+        require_all_coordinators(wire)
     if all(health is Health.HEALTHY for _, _, health in judged):
         return judged
     still = {

@@ -283,7 +283,12 @@ def _search(
         return {}, True
     collected = _Collected(partition, is_whole=start <= first)
     left_bytes = MOST_BYTES
+    completed = [span.complete_ms for span in spans.values() if span.complete_ms is not None]
     for batch in read_log(wire, partition, start, end):
+        # Markers carry the broker's time: behind this one there are none of these transactions.
+        is_late = bool(completed) and batch.time_ms > max(completed) + SKEW_MILLISECONDS
+        if batch.is_control and is_late and len(completed) == len(spans):
+            break
         left_bytes -= batch.size_bytes
         if batch.producer_id in producers and batch.is_transactional:
             collected.take(batch)

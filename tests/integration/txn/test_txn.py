@@ -1,0 +1,428 @@
+"""`eosframework txn` against real brokers: seen, traced through both outcomes, aborted."""
+
+from __future__ import annotations
+
+import io
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eosframework.cli import main
+from eosframework.config import KafkaSettings
+from eosframework.embedded import start_kafka
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.transactions.aborting import TakeOver, carry_out, plan_by_producer
+from eosframework.kafka.transactions.coordinators import active_producers, describe_transaction
+from eosframework.kafka.transactions.hanging import Health, find_open
+from eosframework.kafka.transactions.wire import Wire
+from eosframework.records import TopicPartition as Partition
+from tests.conftest import SMALL_BROKER, KafkaService
+from tests.support.hanging import write_unannounced
+from tests.support.pipeline import read_committed, wait_until
+
+UNPROTECTED = {
+    **SMALL_BROKER,
+    "transaction.partition.verification.enable": "false",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def unprotected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaService]:
+    """A broker that takes records of transactions nobody announced, and knows ACLs."""
+    directory = tmp_path_factory.mktemp("unprotected")
+    cluster = start_kafka(directory, fast_start=True, properties=UNPROTECTED)
+    try:
+        yield KafkaService(cluster.bootstrap_servers)
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `eosframework txn …` here, with nobody to answer: exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def run_it(service: KafkaService, *arguments: str) -> tuple[int, str, str]:
+        servers = f"kafka.bootstrap_servers={service.bootstrap_servers}"
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main(["txn", *arguments, "--set", servers])
+        output = capfd.readouterr()
+        return int(stopped.value.code or 0), output.out, output.err
+
+    return run_it
+
+
+def data(result: tuple[int, str, str]) -> dict[str, Any]:
+    assert result[0] == 0, result
+    return orjson.loads(result[1])
+
+
+def create(service: KafkaService, name: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": service.bootstrap_servers})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+
+def producer(service: KafkaService, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
+    made = Producer(
+        {
+            "bootstrap.servers": service.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    made.init_transactions(30)
+    return made
+
+
+def open_transaction(made: Producer, topic: str, value: bytes = b"open") -> None:
+    made.begin_transaction()
+    made.produce(topic, value, partition=0)
+    assert made.flush(30) == 0
+
+
+@pytest.fixture
+def application(unique_name: Callable[[str], str]) -> str:
+    return unique_name("shop")
+
+
+def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag(
+    kafka: KafkaService, topic_name: str, application: str, run: Run
+) -> None:
+    create(kafka, topic_name)
+    ours, foreign = f"{application}-late-3", f"{application}/foreign"
+    made, other = producer(kafka, ours), producer(kafka, foreign)
+    open_transaction(made, topic_name)
+    open_transaction(other, topic_name)
+    made.produce(topic_name, b"more")
+    made.flush(30)
+
+    listed = data(run(kafka, "list", "--state", "ongoing", "--json"))["transactions"]
+    by_id = {entry["transactional_id"]: entry for entry in listed}
+    owner = {"application": application, "sub_topology": "late", "partition": 3}
+    assert by_id[ours].items() >= {"state": "Ongoing", "owner": owner, "coordinator": 1}.items()
+    assert by_id[foreign]["owner"] is None
+    lines = run(kafka, "list")[1].splitlines()
+    assert any(foreign in line and line.endswith("foreign") for line in lines)
+    only = data(run(kafka, "list", "--application", application, "--json"))["transactions"]
+    assert [entry["transactional_id"] for entry in only] == [ours]
+
+    described = data(run(kafka, "describe", ours, "--json"))
+    assert described["timeout_seconds"] == 60
+    assert 0 < described["open_seconds"] < 60
+    (partition,) = described["partitions"]
+    assert partition == {
+        "topic": topic_name,
+        "partition": 0,
+        "last_stable_offset": 0,
+        "high_watermark": 3,
+        "held_back": 3,
+    }
+    for entry in (made, other):
+        entry.abort_transaction(30)
+    described = data(run(kafka, "describe", ours, "--json"))
+    assert (described["state"], described["open_since"]) == ("CompleteAbort", None)
+
+
+def test_the_trace_tells_states_markers_and_offsets_of_a_commit_and_of_an_abort(
+    kafka: KafkaService, topic_name: str, application: str, run: Run
+) -> None:
+    create(kafka, topic_name, partitions=2)
+    transactional_id, group = f"{application}-sums-0", f"{application}.group"
+    source = f"{application}.input"
+    create(kafka, source)
+    made = producer(kafka, transactional_id)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    membership = consumer.consumer_group_metadata()
+    for position, end in ((5, made.commit_transaction), (9, made.abort_transaction)):
+        made.begin_transaction()
+        for partition in (0, 1, 1):
+            made.produce(topic_name, b"value", partition=partition)
+        made.flush(30)
+        positions = [TopicPartition(source, 0, position)]
+        made.send_offsets_to_transaction(positions, membership, 30)
+        end(30)
+    open_transaction(made, topic_name)
+    consumer.close()
+
+    traced = data(run(kafka, "trace", transactional_id, "--json"))
+    committed, aborted, still_open = traced["transactions"]
+    names = [[change["state"] for change in t["states"]] for t in traced["transactions"]]
+    assert names[0][0] == "Empty"
+    assert names[0][-2:] == ["PrepareCommit", "CompleteCommit"]
+    assert names[1][-2:] == ["PrepareAbort", "CompleteAbort"]
+    assert set(names[2]) == {"Ongoing"}
+    for transaction, commits, offsets in ((committed, True, (1, 2)), (aborted, False, (3, 5))):
+        assert transaction["committed"] is commits
+        assert transaction["missing_markers"] == []
+        markers = {(m["topic"], m["partition"]): m for m in transaction["markers"]}
+        assert {m["committed"] for m in markers.values()} == {commits}
+        assert markers[topic_name, 0]["offset"] == offsets[0]
+        assert markers[topic_name, 1]["offset"] == offsets[1]
+        times = [change["time"] for change in transaction["states"]]
+        assert times == sorted(times)
+        assert all(times[-2] <= m["time"] <= times[-1] for m in markers.values())
+        joined = [p["topic"] for c in transaction["states"] for p in c["joined"]]
+        assert sorted(joined) == ["__consumer_offsets", topic_name, topic_name]
+    written = {(w["partition"], w["first_offset"], w["last_offset"]) for w in aborted["written"]}
+    assert written == {(0, 2, 2), (1, 3, 4)}
+    assert committed["offsets"] == [{"group": group, "topic": source, "partition": 0, "offset": 5}]
+    assert aborted["offsets"][0]["offset"] == 9
+    assert (still_open["committed"], still_open["markers"]) == (None, [])
+
+    text = run(kafka, "trace", transactional_id, "--last", "2")[1]
+    for expected in ("PrepareAbort", f"marker ABORT   {topic_name}[1] at offset 5", "still open"):
+        assert expected in text
+    assert "COMMIT" not in text
+    made.abort_transaction(30)
+
+
+def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
+    kafka: KafkaService, topic_name: str, application: str, run: Run
+) -> None:
+    create(kafka, topic_name)
+    transactional_id = f"{application}-late-0"
+    made = producer(kafka, transactional_id)
+    open_transaction(made, topic_name)
+    found = data(run(kafka, "hanging", "--topic", topic_name, "--json"))
+    assert found["hanging"] == []
+    (healthy,) = found["healthy"]
+    assert healthy["transaction"]["transactional_id"] == transactional_id
+
+    code, _, error = run(kafka, "abort", transactional_id, "--yes")
+    assert code == 1
+    assert "is healthy" in error
+    assert "--force" in error
+    by_producer = ("--topic", topic_name, "--partition", "0", "--producer-id")
+    code, _, error = run(kafka, "abort", *by_producer, str(healthy["producer_id"]), "--yes")
+    assert (code, "is healthy" in error) == (1, True)
+
+    code, out, _ = run(kafka, "abort", transactional_id, "--force", "--yes")
+    assert code == 0
+    assert "InitProducerId" in out
+    with pytest.raises(KafkaException):
+        made.commit_transaction(30)
+    after = data(run(kafka, "describe", transactional_id, "--json"))
+    assert after["open_since"] is None
+    assert after["timeout_seconds"] == 60
+    code, _, error = run(kafka, "abort", transactional_id, "--yes")
+    assert (code, "nothing to abort" in error) == (1, True)
+
+
+def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
+    unprotected: KafkaService, topic_name: str, run: Run
+) -> None:
+    create(unprotected, topic_name)
+    partition = Partition(topic_name, 0)
+    with Wire(KafkaSettings(bootstrap_servers=unprotected.bootstrap_servers)) as wire:
+        hanging_id = write_unannounced(wire, partition, b"hanging")
+    plain = Producer({"bootstrap.servers": unprotected.bootstrap_servers})
+    plain.produce(topic_name, b"behind it")
+    assert plain.flush(30) == 0
+    assert read_committed(unprotected.bootstrap_servers, topic_name) == []
+
+    found = data(run(unprotected, "hanging", "--json"))
+    (hanging,) = found["hanging"]
+    assert (
+        hanging.items()
+        >= {
+            "topic": topic_name,
+            "producer_id": hanging_id,
+            "health": "unknown",
+            "start_offset": 0,
+            "last_stable_offset": 0,
+            "held_back": 2,
+            "transaction": None,
+        }.items()
+    )
+    text = run(unprotected, "hanging", "--topic", topic_name)[1]
+    command = text.partition("eosframework txn ")[2].split()
+    assert command[0] == "abort"
+
+    code, out, error = run(unprotected, *command)
+    assert (code, "nobody answered" in error) == (1, True)
+    assert f"abort marker for producer {hanging_id}" in out
+    code, out, _ = run(unprotected, *command, "--yes")
+    assert (code, "aborted: " in out) == (0, True)
+
+    values = [m.value() for m in read_committed(unprotected.bootstrap_servers, topic_name)]
+    assert values == [b"behind it"]
+    assert data(run(unprotected, "hanging", "--json"))["hanging"] == []
+    code, _, error = run(unprotected, *command, "--yes")
+    assert (code, "has no open transaction" in error) == (1, True)
+
+
+def test_a_partition_its_coordinator_has_forgotten_hangs_although_the_id_is_known(
+    unprotected: KafkaService, topic_name: str, application: str
+) -> None:
+    create(unprotected, topic_name, partitions=2)
+    made = producer(unprotected, f"{application}-late-0")
+    with Wire(KafkaSettings(bootstrap_servers=unprotected.bootstrap_servers)) as wire:
+        known = describe_transaction(wire, f"{application}-late-0")
+        write_unannounced(
+            wire,
+            Partition(topic_name, 1),
+            b"a delayed frame",
+            producer=(known.producer_id, known.producer_epoch),
+        )
+        open_transaction(made, topic_name)
+        found = {o.partition.partition: o for o in find_open(wire, [topic_name]).open_transactions}
+        assert found[0].health is Health.HEALTHY
+        assert found[1].health is Health.UNKNOWN
+        assert found[1].described is not None
+        made.commit_transaction(30)
+        (left,) = find_open(wire, [topic_name]).hanging
+        assert left.partition.partition == 1
+
+
+def test_a_transaction_past_its_timeout_is_overdue_and_aborted_unforced(
+    kafka: KafkaService, topic_name: str, application: str
+) -> None:
+    create(kafka, topic_name)
+    transactional_id = f"{application}-late-0"
+    made = producer(kafka, transactional_id)
+    open_transaction(made, topic_name)
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    later = datetime.now(UTC) + timedelta(seconds=90)
+    with Wire(settings) as wire:
+        (overdue,) = find_open(wire, [topic_name], now=later).hanging
+        assert overdue.health is Health.OVERDUE
+        (same,) = (
+            told
+            for told in find_open(wire, now=later).hanging
+            if told.partition.topic == topic_name
+        )
+        assert same.described is not None
+        assert same.described.transactional_id == transactional_id
+        plan = plan_by_producer(wire, overdue.partition, overdue.producer.producer_id, now=later)
+        assert isinstance(plan, TakeOver)
+        assert "aborted: " in carry_out(wire, settings, plan)
+        with pytest.raises(ConfigurationError, match="ended meanwhile; nothing was done"):
+            carry_out(wire, settings, plan)
+        assert find_open(wire, [topic_name], now=later).hanging == ()
+
+
+def test_an_expired_transaction_is_not_called_hanging_while_its_coordinator_works(
+    kafka: KafkaService, topic_name: str, application: str
+) -> None:
+    create(kafka, topic_name)
+    made = producer(kafka, f"{application}-late-0", timeout_ms=1_000)
+    open_transaction(made, topic_name)
+    with Wire(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)) as wire:
+        assert find_open(wire, [topic_name]).hanging == ()
+        wait_until(
+            lambda: active_producers(wire, [Partition(topic_name, 0)])[0].start_offset is None,
+            "the coordinator's abort",
+            seconds=30,
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("describe", "nobody"), ("trace", "nobody"), ("abort", "nobody", "--yes")],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_unknown_id_is_said_to_be_unknown(
+    kafka: KafkaService, application: str, run: Run, arguments: tuple[str, ...]
+) -> None:
+    producer(kafka, f"{application}-late-0")
+    code, out, error = run(kafka, *arguments)
+    assert (code, out) == (1, "")
+    assert "'nobody'" in error
+    assert "eosframework txn list" in error
+
+
+@pytest.fixture
+def denied(unprotected: KafkaService) -> Iterator[Callable[..., None]]:
+    """Deny operations to everybody, until the test ends."""
+    admin = AdminClient({"bootstrap.servers": unprotected.bootstrap_servers})
+    made: list[AclBinding] = []
+
+    def deny(kind: ResourceType, name: str, operation: AclOperation) -> None:
+        made.append(
+            AclBinding(
+                kind,
+                name,
+                ResourcePatternType.LITERAL,
+                "User:*",
+                "*",
+                operation,
+                AclPermissionType.DENY,
+            )
+        )
+        for future in admin.create_acls([made[-1]]).values():
+            future.result(30)
+
+    yield deny
+    filters = [
+        AclBindingFilter(
+            acl.restype,
+            acl.name,
+            acl.resource_pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for acl in made
+    ]
+    for future in admin.delete_acls(filters).values() if filters else ():
+        future.result(30)
+
+
+def test_a_lack_of_authority_is_not_taken_for_an_empty_cluster_or_a_hanging_transaction(
+    unprotected: KafkaService, topic_name: str, run: Run, denied: Callable[..., None]
+) -> None:
+    create(unprotected, topic_name)
+    producer(unprotected, "someone")
+    with Wire(KafkaSettings(bootstrap_servers=unprotected.bootstrap_servers)) as wire:
+        hanging_id = write_unannounced(wire, Partition(topic_name, 0), b"hanging")
+    denied(ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE)
+    place = ("--topic", topic_name, "--partition", "0", "--producer-id", str(hanging_id))
+    for arguments in (
+        ("list",),
+        ("describe", "someone"),
+        ("hanging", "--topic", topic_name),
+        ("abort", *place, "--yes"),
+    ):
+        code, out, error = run(unprotected, *arguments)
+        assert (code, out) == (1, ""), arguments
+        assert "allow it Describe on TransactionalId" in error
+    denied(ResourceType.TOPIC, "__transaction_state", AclOperation.READ)
+    code, _, error = run(unprotected, "trace", "someone")
+    assert code == 1
+    assert "allow it Describe on Topic __transaction_state" in error
+
+
+@pytest.mark.parametrize("listening", [True, False], ids=["silent", "refusing"])
+def test_a_cluster_that_does_not_answer_is_given_up_within_the_deadline(listening: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1] if listening else 1
+        command = [sys.executable, "-m", "eosframework", "txn", "list"]
+        for setting in (f"bootstrap_servers=127.0.0.1:{port}", "request_timeout_seconds=1"):
+            command += ["--set", f"kafka.{setting}"]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=10, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: no broker at 127.0.0.1:{port} answered within 0.6 s (last" in done.stderr
+    assert done.stderr.count("\n") == 1
