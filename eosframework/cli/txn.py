@@ -46,18 +46,19 @@ def list_(
 ) -> None:
     """Print every transactional id: state, producer id, coordinator and owner."""
     from eosframework.cli import txn_text
-    from eosframework.kafka.transactions.coordinators import list_transactions
-    from eosframework.txnid import TransactionalId, prefix
+    from eosframework.kafka.transactions.coordinators import list_transactions, require_authority
+    from eosframework.txnid import prefix
 
     states = _states(state or [])
     wanted = prefix(application) if application else ""
-    probe = str(TransactionalId.make(application or "eosframework", "txn.probe", 0))
     with _connected(config, assignments) as (wire, _):
         listed = [
             entry
-            for entry in list_transactions(wire, states=states, probe=probe)
+            for entry in list_transactions(wire, states=states)
             if entry.transactional_id.startswith(wanted)
         ]
+        if not listed:
+            require_authority(wire, application)
     if as_json:
         _print_json({"transactions": [txn_text.listed_data(entry) for entry in listed]})
     else:

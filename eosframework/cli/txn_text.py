@@ -6,16 +6,17 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from eosframework.kafka.transactions.collecting import TracedMarker, Written
 from eosframework.kafka.transactions.coordinators import Described, Listed
 from eosframework.kafka.transactions.formats import CommittedOffset, State
-from eosframework.kafka.transactions.hanging import Findings, Health, Lag, OpenTransaction
-from eosframework.kafka.transactions.tracing import (
-    StateChange,
-    Trace,
-    TracedMarker,
-    TracedTransaction,
-    Written,
+from eosframework.kafka.transactions.hanging import (
+    Findings,
+    Health,
+    Lag,
+    OpenTransaction,
+    remaining,
 )
+from eosframework.kafka.transactions.tracing import StateChange, Trace, TracedTransaction
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -23,7 +24,7 @@ from eosframework.txnid import TransactionalId
 def listed(entries: Sequence[Listed]) -> str:
     """Return one line for each id."""
     if not entries:
-        return "no transactional id that this principal may describe"
+        return "no such transactional id, of those that this principal may describe"
     head = ("STATE", "TRANSACTIONAL ID", "PRODUCER", "COORDINATOR", "OWNER")
     rows = [
         (
@@ -88,8 +89,7 @@ def findings(found: Findings, now: datetime) -> str:
         lines.append("no transaction hangs")
     healthy = [o for o in found.open_transactions if o.health is Health.HEALTHY]
     for entry in healthy:
-        who = entry.described.transactional_id if entry.described else "?"
-        lines.append(f"healthy: {who} is open in {entry.partition} {_held(entry)}")
+        lines.append(_healthy(entry, now))
     return "\n".join(lines)
 
 
@@ -204,6 +204,16 @@ def _remedy(entry: OpenTransaction) -> str:
     if told.state is State.ONGOING:
         return f"eosframework txn abort {told.transactional_id}"
     return f"it is decided ({told.state}); start the brokers that its markers are missing on"
+
+
+def _healthy(entry: OpenTransaction, now: datetime) -> str:
+    if (told := entry.described) is None:
+        return f"healthy: {entry.partition} {_held(entry)}"
+    left = max(remaining(told, now), timedelta(0))
+    return (
+        f"healthy: {told.transactional_id} is open in {entry.partition} {_held(entry)}; "
+        f"it ends within {_duration(left)}"
+    )
 
 
 def _held(entry: OpenTransaction) -> str:

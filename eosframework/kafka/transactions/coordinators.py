@@ -22,7 +22,7 @@ from eosframework.kafka.transactions.vendor import (
 )
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, prefix
 
 LATE = timedelta(seconds=15)
 """A coordinator ends expired transactions every 10 s by default, and clocks differ a little."""
@@ -116,20 +116,16 @@ def list_transactions(
     *,
     states: Collection[State] = (),
     producer_ids: Collection[int] = (),
-    probe: str | None = None,
 ) -> list[Listed]:
     """Return the ids that the coordinators know, of all states and producers or of these.
 
-    Brokers leave out, without a word, what this principal may not describe.
+    Brokers leave out, without a word, what this principal may not describe: see
+    `require_authority`.
 
     Args:
         wire: to the cluster.
         states: empty: all.
         producer_ids: empty: all.
-        probe: an id to ask about where the list is empty, to tell a lack of authority apart.
-
-    Raises:
-        ConfigurationError: `probe` may not be described.
     """
     listed: list[Listed] = []
     for broker_id in wire.brokers():
@@ -151,8 +147,6 @@ def list_transactions(
             )
             for entry in answer.transaction_states
         ]
-    if not listed and probe is not None:
-        find_transaction(wire, probe)
     return sorted(listed, key=lambda entry: entry.transactional_id)
 
 
@@ -172,8 +166,25 @@ def describe_transaction(wire: Wire, transactional_id: str) -> Described:
     return found
 
 
-def find_transaction(wire: Wire, transactional_id: str) -> Described | None:
+def require_authority(wire: Wire, application: str | None = None) -> None:
+    """Raise unless this principal may describe all ids, or all of one application.
+
+    An id that nobody uses is asked about: brokers say whether it is hidden or unknown.
+    """
+    probe = TransactionalId.make(application or "eosframework", "txn.probe", 0)
+    whose = f"those that start with '{prefix(application)}'" if application else "*"
+    find_transaction(wire, str(probe), needs=f"Describe on TransactionalId {whose}")
+
+
+def find_transaction(
+    wire: Wire, transactional_id: str, *, needs: str | None = None
+) -> Described | None:
     """Return what its coordinator says about an id; None: it does not know it.
+
+    Args:
+        wire: to the cluster.
+        transactional_id: the id.
+        needs: the permission to name if it is missing; None: the one for this id.
 
     Raises:
         ConfigurationError: this principal may not describe it.
@@ -188,8 +199,8 @@ def find_transaction(wire: Wire, transactional_id: str) -> Described | None:
         return _described(_checked(entry), coordinator_id)
 
     return wire.call(
-        f"describing transactional id {transactional_id!r}",
-        f"Describe on TransactionalId {transactional_id}",
+        "describing transactional ids" if needs else f"describing {transactional_id!r}",
+        needs or f"Describe on TransactionalId {transactional_id}",
         ask,
     )
 

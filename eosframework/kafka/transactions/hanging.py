@@ -20,13 +20,11 @@ from eosframework.kafka.transactions.coordinators import (
     find_transaction,
     list_transactions,
     require_all_coordinators,
+    require_authority,
 )
 from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
-
-_PROBE = "eosframework.txn-probe-0"
-"""An id that nobody uses: whether it may be described tells whether all may."""
 
 
 class Health(StrEnum):
@@ -183,7 +181,7 @@ def judge(
             known[described.producer_id] = described
     judged = [_judged(producer, known.get(producer.producer_id), now) for producer in producers]
     if any(described is None for _, described, _ in judged):
-        find_transaction(wire, _PROBE)
+        require_authority(wire)
         require_all_coordinators(wire)
     if all(health is Health.HEALTHY for _, _, health in judged):
         return judged

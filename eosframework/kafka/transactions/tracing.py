@@ -12,19 +12,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.transactions.collecting import (
+    SKEW_MILLISECONDS,
+    Collected,
+    Found,
+    TracedMarker,
+    Written,
+)
 from eosframework.kafka.transactions.coordinators import at, log_partition
 from eosframework.kafka.transactions.formats import (
-    CONSUMER_OFFSETS,
     OPEN_STATES,
     CommittedOffset,
     State,
     StateValue,
-    decode_offset,
     decode_state,
     transactional_id_of,
 )
-from eosframework.kafka.transactions.log import LogBatch, read_log
-from eosframework.kafka.transactions.matching import DatedMarker, Span, match
+from eosframework.kafka.transactions.log import read_log
+from eosframework.kafka.transactions.matching import Span
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 
@@ -36,9 +41,6 @@ MOST_OFFSETS = 2_000_000
 
 MOST_BYTES = 128 << 20
 """How much of a partition's log is searched for markers at most."""
-
-SKEW_MILLISECONDS = 5_000
-"""How far the clocks of two brokers may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +55,6 @@ class StateChange:
     time: datetime
     offset: int
     joined: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TracedMarker:
-    """The control record that ended the transaction in one partition."""
-
-    partition: TopicPartition
-    offset: int
-    time: datetime
-    committed: bool
-    coordinator_epoch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What one transaction wrote into one partition, markers apart."""
-
-    partition: TopicPartition
-    first_offset: int
-    last_offset: int
-    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +118,6 @@ class Trace:
     log_partition: TopicPartition
     transactions: tuple[TracedTransaction, ...]
     cut_short: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the log of one partition holds of one transaction."""
-
-    marker: TracedMarker | None
-    written: Written | None
-    offsets: tuple[CommittedOffset, ...]
 
 
 def trace(wire: Wire, transactional_id: str, last: int) -> Trace:
@@ -267,7 +239,7 @@ def _states_between(
 
 def _search(
     wire: Wire, partition: TopicPartition, transactions: Sequence[TracedTransaction]
-) -> tuple[dict[int, _Found], bool]:
+) -> tuple[dict[int, Found], bool]:
     """Return what a partition's log holds of these transactions, and whether all was searched."""
     spans = {
         index: _span(entry)
@@ -281,7 +253,7 @@ def _search(
     end = wire.high_watermarks([partition])[partition]
     if start < 0:
         return {}, True
-    collected = _Collected(partition, is_whole=start <= first)
+    collected = Collected(partition, is_whole=start <= first)
     left_bytes = MOST_BYTES
     completed = [span.complete_ms for span in spans.values() if span.complete_ms is not None]
     for batch in read_log(wire, partition, start, end):
@@ -311,78 +283,7 @@ def _span(entry: TracedTransaction) -> Span:
     )
 
 
-class _Collected:
-    """Batches of some producers in one partition, and the markers that divide them."""
-
-    def __init__(self, partition: TopicPartition, *, is_whole: bool) -> None:
-        self._partition = partition
-        self._is_whole = is_whole
-        self._open: dict[int | None, list[LogBatch]] = {}
-        self._divided: set[int | None] = set()
-        self._ended: list[tuple[DatedMarker, TracedMarker, list[LogBatch] | None]] = []
-
-    def take(self, batch: LogBatch) -> None:
-        """Keep a batch; they come in the order of the log."""
-        producer_id = batch.producer_id
-        marker = batch.marker()
-        if marker is None:
-            self._open.setdefault(producer_id, []).append(batch)
-            return
-        traced = TracedMarker(
-            partition=self._partition,
-            offset=batch.first_offset,
-            time=at(batch.time_ms),
-            committed=marker.committed,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
-        dated = DatedMarker(producer_id, batch.time_ms, marker.committed)
-        batches = self._open.pop(producer_id, [])
-        # What lies before the first marker may have begun before the search did.
-        known = self._is_whole or producer_id in self._divided
-        self._divided.add(producer_id)
-        self._ended.append((dated, traced, batches if known else None))
-
-    def assign(self, spans: dict[int, Span]) -> dict[int, _Found]:
-        """Return to which transaction each marker, and what lies before it, belongs."""
-        chosen = match([dated for dated, _, _ in self._ended], spans, SKEW_MILLISECONDS)
-        found = {
-            index: self._found(traced, batches or [])
-            for (_, traced, batches), index in zip(self._ended, chosen, strict=True)
-            if index is not None
-        }
-        for index, span in spans.items():
-            if span.committed is None and (batches := self._open.get(span.producer_id)):
-                found[index] = self._found(None, batches)
-        return found
-
-    def _found(self, marker: TracedMarker | None, batches: list[LogBatch]) -> _Found:
-        if not batches:
-            return _Found(marker, None, ())
-        if self._partition.topic == CONSUMER_OFFSETS:
-            return _Found(marker, None, _committed_offsets(batches))
-        written = Written(
-            partition=self._partition,
-            first_offset=batches[0].first_offset,
-            last_offset=batches[-1].next_offset - 1,
-            records=sum(batch.record_count for batch in batches),
-        )
-        return _Found(marker, written, ())
-
-
-def _committed_offsets(batches: Iterable[LogBatch]) -> tuple[CommittedOffset, ...]:
-    """Return the last position of each partition that these batches commit."""
-    positions: dict[tuple[str, TopicPartition], CommittedOffset] = {}
-    for batch in batches:
-        for record in batch.records():
-            if record.key is None or record.value is None:
-                continue
-            position = decode_offset(record.key, record.value)
-            if position is not None:
-                positions[position.group, position.partition] = position
-    return tuple(positions.values())
-
-
-def _with(entry: TracedTransaction, found: _Found) -> TracedTransaction:
+def _with(entry: TracedTransaction, found: Found) -> TracedTransaction:
     return replace(
         entry,
         markers=entry.markers + ((found.marker,) if found.marker else ()),
