@@ -159,7 +159,7 @@ def test_a_second_cluster_in_python_is_refused(user: User) -> None:
 @pytest.mark.parametrize(
     ("app", "message"),
     [
-        ("flights.yaml", "topology file 'flights.yaml' does not exist; check the path"),
+        ("zzzz.yaml", "topology file 'zzzz.yaml' does not exist; check the path"),
         ("ap.yaml", "topology file 'ap.yaml' does not exist; did you mean 'app.yaml'?"),
         ("nope.py", "topology file 'nope.py' does not exist"),
         ("empty.py", "declares no topology; expected app = eosframework.Topology(...) in it"),

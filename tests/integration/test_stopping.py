@@ -59,12 +59,18 @@ def test_ctrl_c_finishes_the_transactions_and_leaves_no_process(
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_ctrl_c_while_it_starts_is_no_failure(pipeline: Pipeline, processes: str) -> None:
     worker = pipeline.start_worker("--processes", processes, own_group=True)
-    maps = Path(f"/proc/{worker.process.pid}/maps")
-    wait_until(lambda: "confluent_kafka" in maps.read_text(), "the loading of the Kafka client")
+    wait_until(lambda: loads_the_kafka_client(worker), "the loading of the Kafka client")
     press_ctrl_c(worker)
     assert worker.wait(30) == 0, worker.log[-3000:]
     assert "Traceback" not in worker.log
     wait_until(lambda: group_is_gone(worker), "the end of every process of the group", 5)
+
+
+def loads_the_kafka_client(worker: WorkerProcess) -> bool:
+    """Tell whether the command is past its first imports; a child just forked is not yet it."""
+    process = Path(f"/proc/{worker.process.pid}")
+    is_worker = b"run-worker" in (process / "cmdline").read_bytes()
+    return is_worker and "confluent_kafka" in (process / "maps").read_text()
 
 
 def owned(worker: WorkerProcess) -> set[object]:
