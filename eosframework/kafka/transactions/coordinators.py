@@ -127,26 +127,24 @@ def list_transactions(
         states: empty: all.
         producer_ids: empty: all.
     """
-    listed: list[Listed] = []
-    for broker_id in wire.brokers():
-        request = admin_protocol.ListTransactionsRequest(
-            state_filters=[str(state) for state in states],
-            producer_id_filters=list(producer_ids),
-        )
-        answer = wire.call(
-            f"listing transactions at broker {broker_id}",
-            "Describe on the cluster's TransactionalIds",
-            lambda request=request, broker_id=broker_id: _checked(wire.send(request, broker_id)),
-        )
-        listed += [
+    request = admin_protocol.ListTransactionsRequest(
+        state_filters=[str(state) for state in states], producer_id_filters=list(producer_ids)
+    )
+
+    def ask() -> list[Listed]:
+        return [
             Listed(
                 transactional_id=entry.transactional_id,
                 state=_state(entry.transaction_state),
                 producer_id=entry.producer_id,
                 coordinator_id=broker_id,
             )
-            for entry in answer.transaction_states
+            for broker_id in wire.brokers()
+            for entry in _checked(wire.send(request, broker_id)).transaction_states
         ]
+
+    needs = "Describe on the cluster's TransactionalIds"
+    listed = wire.call("listing transactions at every broker", needs, ask)
     return sorted(listed, key=lambda entry: entry.transactional_id)
 
 

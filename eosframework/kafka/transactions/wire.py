@@ -29,6 +29,9 @@ _REFUSED = (
     errors.IllegalSaslStateError,
 )
 
+_PASSING = (errors.RetriableError, errors.UnknownBrokerIdError)
+"""A broker that left or joined is known to some of the others a moment earlier."""
+
 _FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
 
 _LOG = logging.getLogger("kafka")
@@ -51,17 +54,14 @@ class Wire:
         self._deadline_seconds = settings.request_timeout_seconds * SHARE
         self._complaint = _LastComplaint()
         _LOG.addHandler(self._complaint)
-        deadline_ms = max(round(self._deadline_seconds * 1000), 10)
         try:
-            self._client = _Client(
-                **client_configuration(settings),
-                request_timeout_ms=deadline_ms,
-                bootstrap_timeout_ms=deadline_ms,
-                socket_connection_setup_timeout_ms=deadline_ms,
-            )
+            self._client = self._reach(client_configuration(settings))
         except (errors.KafkaError, OSError, ValueError, ImportError) as error:
             _LOG.removeHandler(self._complaint)
             raise self._unreachable(error) from error
+        except UserError:
+            _LOG.removeHandler(self._complaint)
+            raise
 
     def close(self) -> None:
         """End the connections."""
@@ -102,7 +102,7 @@ class Wire:
                 ) from error
             except _REFUSED as error:
                 raise self._unreachable(error) from error
-            except errors.RetriableError as error:
+            except _PASSING as error:
                 if time.monotonic() + PAUSE_SECONDS > deadline:
                     raise ClusterUnreachable(
                         f"{what}: no answer within {self._deadline_seconds:g} s "
@@ -125,7 +125,8 @@ class Wire:
         described: Any = self.call(
             "asking for the brokers", "Describe on the cluster", self._client.describe_cluster
         )
-        return tuple(sorted(broker["broker_id"] for broker in described["brokers"]))
+        live = (broker for broker in described["brokers"] if not broker.get("is_fenced"))
+        return tuple(sorted(broker["broker_id"] for broker in live))
 
     def leaders(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int | None]:
         """Return the leader of every partition of `topics`, or of all topics that may be seen.
@@ -196,6 +197,22 @@ class Wire:
         )
         return {TopicPartition(*partition): found.offset for partition, found in answers.items()}
 
+    def _reach(self, configuration: dict[str, Any]) -> _Client:
+        """Return a client of the first broker that answers, each having its share of the time.
+
+        Given all of them, kafka-python spends the whole time on one that hangs.
+        """
+        servers: list[str] = configuration.pop("bootstrap_servers")
+        share_ms = max(round(self._deadline_seconds * 1000 / len(servers)), 10)
+        # Half of a question's time, so that it is asked again when its broker was just replaced.
+        configuration["request_timeout_ms"] = max(round(self._deadline_seconds * 500), 10)
+        for server in servers[:-1]:
+            try:
+                return _Client(server, share_ms, configuration)
+            except errors.KafkaError:
+                continue
+        return _Client(servers[-1], share_ms, configuration)
+
     def _unreachable(self, error: Exception) -> UserError:
         servers = self._settings.bootstrap_servers
         if isinstance(error, (ValueError, ImportError, errors.KafkaConfigurationError)):
@@ -218,14 +235,11 @@ class Wire:
 class _Client(admin.KafkaAdminClient):
     """The admin client with one more door: any request to any broker."""
 
-    DEFAULT_CONFIG = {  # noqa: RUF012 - kafka-python's way to say which settings there are
-        **admin.KafkaAdminClient.DEFAULT_CONFIG,
-        "socket_connection_setup_timeout_ms": 10_000,
-    }
-
-    def __init__(self, **configuration: Any) -> None:
+    def __init__(self, server: str, reach_ms: int, configuration: dict[str, Any]) -> None:
         try:
-            admin.KafkaAdminClient.__init__(self, **configuration)
+            admin.KafkaAdminClient.__init__(
+                self, bootstrap_servers=[server], bootstrap_timeout_ms=reach_ms, **configuration
+            )
         except BaseException:
             self._client.close()
             self._net.stop()

@@ -141,8 +141,13 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
     }
     for entry in (made, other):
         entry.abort_transaction(30)
-    described = data(run(kafka, "describe", ours, "--json"))
-    assert (described["state"], described["open_since"]) == ("CompleteAbort", None)
+
+    def ended() -> bool:
+        after = data(run(kafka, "describe", ours, "--json"))
+        return (after["state"], after["open_since"]) == ("CompleteAbort", None)
+
+    # The coordinator answers when the abort is decided; markers and completion follow.
+    wait_until(ended, "the end of the abort")
 
 
 def test_the_trace_tells_states_markers_and_offsets_of_a_commit_and_of_an_abort(
