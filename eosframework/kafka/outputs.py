@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
+from eosframework.kafka.background import DRAIN
+from eosframework.kafka.crew import Crew, Hung
 from eosframework.kafka.permissions import unwritable
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
@@ -22,15 +23,12 @@ from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 
 class KafkaOutput:
     """One transactional.id with its current producer.
 
     Args:
-        producer: has the id already.
+        make: makes a producer with the id, which it has to take yet.
         transaction_timeout_seconds: no call of a transaction need take longer.
         client: librdkafka properties that reach the cluster.
         topics: what it may write to, as far as that is known.
@@ -38,13 +36,14 @@ class KafkaOutput:
 
     def __init__(
         self,
-        producer: TransactionalProducer,
+        make: Callable[[], TransactionalProducer],
         transaction_timeout_seconds: float,
         client: Mapping[str, Any],
         topics: Sequence[str] = (),
     ) -> None:
-        self.producer = producer
-        self.transactional_id = producer.transactional_id
+        self.producer = make()
+        self.transactional_id = self.producer.transactional_id
+        self._make = make
         self._timeout_seconds = transaction_timeout_seconds
         self._client = client
         self._topics = topics
@@ -87,7 +86,10 @@ class KafkaOutput:
         Raises:
             TransactionError: the id could not be taken again.
         """
-        self.producer.recycle(self._timeout_seconds)
+        if self.producer.state is State.NEW:
+            self.producer.init_transactions(self._timeout_seconds)
+        else:
+            self.producer.recycle(self._timeout_seconds)
 
     def send(self, commit: Commit) -> None:
         """Send the offsets and commit; whether a frame may be in flight is left to `verify`.
@@ -95,14 +97,36 @@ class KafkaOutput:
         Raises:
             TransactionError: what became of it instead.
         """
-        positions = [to_kafka(position) for position in commit.positions]
-        self.producer.send_offsets_to_transaction(
-            positions, commit.membership, self._timeout_seconds
+        producer = self.producer
+        try:
+            positions = [to_kafka(position) for position in commit.positions]
+            producer.send_offsets_to_transaction(
+                positions, commit.membership, self._timeout_seconds
+            )
+            failpoints.hit("transaction.after_send_offsets")
+            failpoints.hit("transaction.before_commit")
+            if producer is self.producer:
+                producer.commit_unverified(self._timeout_seconds)
+            failpoints.hit("transaction.after_commit")
+        finally:
+            if producer is not self.producer:  # left behind, and back too late: see `leave_behind`
+                producer.close(0)
+
+    def leave_behind(self) -> TransactionError:
+        """Give up a producer inside a call that does not return; `recycle` takes the id again.
+
+        It must not be closed meanwhile: that would free what the call is using. The call does so
+        itself should it ever return.
+        """
+        DRAIN.remove(self.producer)
+        self.producer = self._make()
+        hung = exception_for(
+            KafkaError(KafkaError._TIMED_OUT, "librdkafka did not return"),  # noqa: SLF001
+            Call.COMMIT,
+            transactional_id=self.transactional_id,
+            detail=f"no answer for {self._timeout_seconds:g} s",
         )
-        failpoints.hit("transaction.after_send_offsets")
-        failpoints.hit("transaction.before_commit")
-        self.producer.commit_unverified(self._timeout_seconds)
-        failpoints.hit("transaction.after_commit")
+        return cast("TransactionError", hung)
 
     def cause(self, error: TransactionError) -> TransactionError:
         """Return the error with the topics that may not be written, if that is why.
@@ -156,7 +180,7 @@ class KafkaOutputs:
         self._topics = topics
         self._protection = protection
         self._watch = watch
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="eos-outputs")
+        self._crew = Crew(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Init every id, in parallel: fences the last owners and ends what they left open.
@@ -167,9 +191,8 @@ class KafkaOutputs:
             TransactionError: an id could not be had; those that could are closed again.
         """
         outputs: list[TransactionalOutput] = [self._make(name) for name in transactional_ids]
-        errors = self._each(self._init, outputs)
-        for error in errors:
-            if error is not None:
+        for error in self._crew.each(self._init, outputs):
+            if isinstance(error, Exception):
                 self.close(outputs)
                 raise error
         return outputs
@@ -179,19 +202,29 @@ class KafkaOutputs:
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
+        A call that has not returned when its transaction expires is left behind.
         """
-        errors = self._each(_send, commits)
+        answers = self._crew.each(_send, commits, self._timeout_seconds)
+        errors = [
+            _output(commit).leave_behind() if isinstance(answer, Hung) else answer
+            for commit, answer in zip(commits, answers, strict=True)
+        ]
         generation = self._watch.look()
-        recycled = self._each(lambda commit: _producer(commit).verify(generation), commits)
-        return [Committed(*result) for result in zip(errors, recycled, strict=True)]
+        recycled = self._crew.each(
+            lambda commit: _output(commit).producer.verify(generation), commits
+        )
+        return [
+            Committed(error, was_suspect is True)
+            for error, was_suspect in zip(errors, recycled, strict=True)
+        ]
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; one that is suspect is re-inited first."""
-        self._each(lambda output: cast("KafkaOutput", output).producer.close(), outputs)
+        self._crew.each(lambda output: cast("KafkaOutput", output).producer.close(), outputs)
 
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
-        self._threads.shutdown(wait=False)
+        self._crew.stop()
 
     def _make(self, transactional_id: str) -> KafkaOutput:
         properties = {
@@ -205,8 +238,9 @@ class KafkaOutputs:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        made = new_client(make, properties)
-        return KafkaOutput(made, self._timeout_seconds, self._client, self._topics)
+        return KafkaOutput(
+            lambda: new_client(make, properties), self._timeout_seconds, self._client, self._topics
+        )
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
         try:
@@ -215,19 +249,13 @@ class KafkaOutputs:
             return error
         return None
 
-    def _each(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Run `step` for all items at once; for a single one without a thread."""
-        if len(items) == 1:
-            return [step(items[0])]
-        return list(self._threads.map(step, items))
 
-
-def _producer(commit: Commit) -> TransactionalProducer:
-    return cast("KafkaOutput", commit.output).producer
+def _output(commit: Commit) -> KafkaOutput:
+    return cast("KafkaOutput", commit.output)
 
 
 def _send(commit: Commit) -> TransactionError | None:
-    output = cast("KafkaOutput", commit.output)
+    output = _output(commit)
     try:
         output.send(commit)
     except TransactionError as error:

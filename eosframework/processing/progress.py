@@ -32,8 +32,11 @@ class Progress:
 
     @classmethod
     def parse(cls, metadata: str) -> Progress:
-        """Read what `str` wrote; metadata that others wrote counts as no progress."""
-        match metadata.split(";"):
+        """Read what `str` wrote; metadata that others wrote counts as no progress.
+
+        librdkafka stores the NUL behind a C string as well; some clients return it.
+        """
+        match metadata.rstrip("\0").split(";"):
             case [format_, transaction, stream_time] if format_ == _FORMAT:
                 return cls(int(transaction), int(stream_time))
             case _:

@@ -40,6 +40,9 @@ from eosframework.processing.task import Task, TaskState
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
+RETRY_SECONDS = 0.2
+"""Pause before partitions that could not be taken over are tried again."""
+
 IDLE_SECONDS = 0.1
 """How long a look at the consumer waits when no transaction is open."""
 
@@ -171,9 +174,10 @@ class Worker:
             except TransactionFatal:
                 raise
             except TransactionError as error:
-                if self._clock() >= deadline:
+                if self._stop or self._clock() >= deadline:
                     raise
                 self._events.warning("takeover_retried", error=str(error))
+                time.sleep(RETRY_SECONDS)
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Finish what is open and let partitions go; see `RebalanceListener`."""

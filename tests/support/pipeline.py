@@ -18,10 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
 
 KEEP = {"retention.ms": "-1"}
 """Event times lie in the past, and a broker deletes by them."""
@@ -43,12 +51,14 @@ streams:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Poll until `condition` holds; fail with `what` was waited for."""
+    """Poll until `condition` holds, ever less often; fail with `what` was waited for."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
+    pause_seconds = 0.01
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        pause.wait(0.02)
+        pause.wait(pause_seconds)
+        pause_seconds = min(pause_seconds * 1.5, 0.25)
 
 
 @dataclass
@@ -142,7 +152,7 @@ class Pipeline:
         self.directory = directory
         self.source = f"{name}.in"
         self.outputs = {f"{name}.doubled": 2, f"{name}.tripled": 3}
-        self._workers: list[WorkerProcess] = []
+        self.workers: list[WorkerProcess] = []
         self._fed = 0
         self.partitions = partitions
         directory.mkdir(parents=True, exist_ok=True)
@@ -196,7 +206,7 @@ class Pipeline:
         own_group: bool = False,
     ) -> WorkerProcess:
         """Start `run-worker` on this pipeline's topology; logs are JSON in a file."""
-        number = len(self._workers)
+        number = len(self.workers)
         fault_directory = self.directory / f"faults{number}"
         fault_directory.mkdir()
         log_file = self.directory / f"worker{number}.log"
@@ -224,7 +234,7 @@ class Pipeline:
                 process_group=0 if own_group else None,
             )
         worker = WorkerProcess(process, log_file, fault_directory)
-        self._workers.append(worker)
+        self.workers.append(worker)
         return worker
 
     def finish(self, *, instance: str | None = None, seconds: float = 90) -> None:
@@ -236,11 +246,21 @@ class Pipeline:
     def committed(self) -> int:
         """How many input offsets the group has committed, over all partitions."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        wanted = [TopicPartition(self.source, p) for p in range(self.partitions)]
+        answers: list[TopicPartition] = []
+
+        def answered() -> bool:
+            try:
+                answers[:] = consumer.committed(wanted, timeout=20)
+            except KafkaException as error:
+                if error.args[0].code() not in COORDINATOR_MOVES:
+                    raise
+                return False
+            return True
+
         try:
-            positions = consumer.committed(
-                [TopicPartition(self.source, p) for p in range(self.partitions)], timeout=20
-            )
-            return sum(max(position.offset, 0) for position in positions)
+            wait_until(answered, "an answer of the group's coordinator")
+            return sum(max(position.offset, 0) for position in answers)
         finally:
             consumer.close()
 
@@ -290,7 +310,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """End every process that this pipeline started."""
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.kill()
                 worker.process.wait()

@@ -17,6 +17,7 @@ numbers = st.integers(0, 2**62)
 def test_progress_round_trips(transaction: int, stream_time: int) -> None:
     progress = Progress(transaction, stream_time)
     assert Progress.parse(str(progress)) == progress
+    assert Progress.parse(f"{progress}\0") == progress
 
 
 def test_foreign_metadata_is_no_progress() -> None:

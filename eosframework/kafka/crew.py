@@ -1,0 +1,99 @@
+"""Threads for calls that may never return.
+
+`rd_kafka_send_offsets_to_transaction` waits without a deadline of its own; after a broker was
+killed and restarted it was seen never to return. Python cannot interrupt a thread inside C. So
+such calls are made on threads that the caller can leave behind: they are daemons, do not keep
+the process alive, and are replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from eosframework.kafka.deadline import Deadline
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Hung:
+    """In place of the result of a call that did not return in time."""
+
+
+HUNG = Hung()
+
+
+class Crew:
+    """A bounded number of daemon threads that make calls at the same time.
+
+    Args:
+        most: how many threads, those left behind not counted.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._threads = 0
+
+    def each(
+        self,
+        step: Callable[[Item], Result],
+        items: Sequence[Item],
+        seconds: float | None = None,
+    ) -> list[Result | Hung]:
+        """Run `step` for all items at once and return the results in order.
+
+        Args:
+            step: raises nothing that the caller wants to see: an exception becomes one here.
+            items: one call each.
+            seconds: for all of them; what has not returned by then is `HUNG`. None: no limit.
+        """
+        jobs = [_Job(step, item) for item in items]
+        for _ in range(min(self._most, len(jobs)) - self._threads):
+            self._start()
+        for job in jobs:
+            self._jobs.put(job)
+        deadline = Deadline(seconds)
+        return [self._result(job, deadline) for job in jobs]
+
+    def stop(self) -> None:
+        """Let the threads end; one left behind ends with its call."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _result(self, job: _Job[Result], deadline: Deadline) -> Result | Hung:
+        if not job.done.wait(None if deadline.timeout() < 0 else deadline.timeout()):
+            self._start()
+            self._threads -= 1
+            return HUNG
+        if job.error is not None:
+            raise job.error
+        return job.results[0]
+
+    def _start(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._work, name="eos-crew", daemon=True).start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+
+
+class _Job(Generic[Result]):
+    def __init__(self, step: Callable[[Any], Result], item: object) -> None:
+        self._step = step
+        self._item = item
+        self.done = threading.Event()
+        self.results: list[Result] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.results.append(self._step(self._item))
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()

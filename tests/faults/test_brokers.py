@@ -1,0 +1,81 @@
+"""A broker that dies or stands still costs time, and no record."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from eosframework.embedded import KafkaCluster, start_kafka
+from tests.support.pipeline import Pipeline, wait_until
+
+RECORDS = 4000
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """A broker of this test's own, to be broken."""
+    properties = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+    cluster = start_kafka(tmp_path / "kafka", fast_start=True, properties=properties)
+    yield cluster
+    cluster.kill()
+
+
+def running_pipeline(
+    cluster: KafkaCluster,
+    unique_name: Callable[[str], str],
+    directory: Path,
+    faults: Sequence[str] = (),
+) -> Pipeline:
+    pipeline = Pipeline(cluster.bootstrap_servers, unique_name("app"), directory / "pipeline")
+    pipeline.feed(RECORDS)
+    short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
+    pipeline.start_worker(settings=short, faults=faults)
+    wait_until(lambda: pipeline.committed() > 0, "a first commit")
+    return pipeline
+
+
+def finish_and_verify(pipeline: Pipeline) -> None:
+    worker = pipeline.workers[0]
+    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "all records", seconds=120)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_worker_goes_on_after_its_broker_was_killed_and_restarted(
+    own_kafka: KafkaCluster, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    pipeline = running_pipeline(own_kafka, unique_name, tmp_path)
+    try:
+        [node] = own_kafka.nodes
+        node.kill()
+        assert not node.running
+        node.start()
+        pipeline.feed(RECORDS)
+        finish_and_verify(pipeline)
+    finally:
+        pipeline.stop()
+
+
+def test_a_commit_that_a_standing_broker_leaves_in_doubt_is_resolved_when_it_goes_on(
+    own_kafka: KafkaCluster, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The commit is sent to a broker that stands still; its frame arrives after the retries."""
+    point = "transaction.before_commit"
+    pipeline = running_pipeline(own_kafka, unique_name, tmp_path, [f"{point}=hold@6"])
+    try:
+        [node], [worker] = own_kafka.nodes, pipeline.workers
+        pipeline.feed(RECORDS)
+        worker.wait_for_fault(point)
+        node.suspend()
+        worker.release()
+        worker.wait_for_event("outcome_unknown", seconds=90)
+        node.resume()
+        finish_and_verify(pipeline)
+        assert worker.events("task_recovered")
+    finally:
+        pipeline.stop()
