@@ -52,6 +52,10 @@ integration: .venv ## Run the tests against a real Kafka
 faults: .venv ## Run the tests that kill, stop and cut
 	$(PYTEST) tests/faults
 
+.PHONY: model
+model: ## Check the protocol's model, whole and with each rule taken out
+	$(PYTHON) docs/model/check.py
+
 .PHONY: bench
 bench: .venv ## Measure speed and memory, as ratios in one run
 	$(BIN)/python -m benchmarks
