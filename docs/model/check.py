@@ -181,8 +181,8 @@ def _require_tools() -> None:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         sys.exit(
-            f"the model is checked with {' and '.join(TOOLS)}, but {' and '.join(missing)} is not "
-            f"on the PATH; on Debian: apt-get install {' '.join(TOOLS)}"
+            f"the model is checked with {' and '.join(TOOLS)}; not on the PATH: "
+            f"{', '.join(missing)}. On Debian: apt-get install {' '.join(TOOLS)}"
         )
 
 
