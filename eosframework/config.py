@@ -125,8 +125,9 @@ class WorkerSettings(_Section):
     """Seconds without a heartbeat after which a worker that does not come back loses its
     partitions. A restarted worker with the same instance name takes them back at once."""
 
-    heartbeat_interval_seconds: float = Field(default=1.0, gt=0)
-    """Seconds between heartbeats; a rebalance is noticed at the next one."""
+    heartbeat_interval_seconds: float = Field(default=1.0, ge=0.3)
+    """Seconds between heartbeats; a rebalance is noticed at the next one. A fenced worker waits
+    for two of them, which has to be longer than librdkafka repeats a request (500 ms)."""
 
     instance: str | None = Field(default=None, pattern="^[A-Za-z0-9_.-]+$")
     """Name of this worker, stable across restarts, unique within the application.

@@ -61,8 +61,12 @@ class KafkaOutput:
         """Begin a transaction.
 
         Raises:
+            OutcomeUnknown: the producer is suspect and was not replaced yet. The worker has to
+                do that, because it has to read the committed offsets afterwards.
             TransactionError: no transaction is open.
         """
+        if self.producer.state is State.SUSPECT:
+            raise self._timed_out(Call.COMMIT, "its producer is suspect and was not replaced yet")
         self.producer.begin_transaction()
 
     def poll(self, timeout_seconds: float = 0) -> None:
@@ -120,13 +124,18 @@ class KafkaOutput:
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
-        hung = exception_for(
-            KafkaError(KafkaError._TIMED_OUT, "librdkafka did not return"),  # noqa: SLF001
-            Call.COMMIT,
-            transactional_id=self.transactional_id,
-            detail=f"no answer for {self._timeout_seconds:g} s",
+        return self._timed_out(
+            Call.COMMIT, f"librdkafka did not return for {self._timeout_seconds:g} s"
         )
-        return cast("TransactionError", hung)
+
+    def _timed_out(self, call: Call, detail: str) -> TransactionError:
+        error = exception_for(
+            KafkaError(KafkaError._TIMED_OUT),  # noqa: SLF001
+            call,
+            transactional_id=self.transactional_id,
+            detail=detail,
+        )
+        return cast("TransactionError", error)
 
     def cause(self, error: TransactionError) -> TransactionError:
         """Return the error with the topics that may not be written, if that is why.

@@ -4,6 +4,7 @@
     unknown       R1 recycle only              ─┼─▶ R2 read the stable committed offsets
     fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them and go on
                   F2 still the owner: recycle
+    suspect       recycled already; R2: another's offsets are a fence, else go on
 
 After R1 no frame of the old producer can take effect, so R2 reads what is decided for good: if
 an unknown commit happened, the offsets are behind it, otherwise before it. Nothing is guessed.
@@ -98,6 +99,39 @@ class Recovery:
             self._decide(task, error)
         finally:
             task.drop()
+
+    def recycled(self, task: Task) -> None:
+        """Read the stable committed offsets after a suspect producer was replaced (R2).
+
+        The commit was confirmed, but its worker may have stood still before the replacement:
+
+            A commits and is found suspect; A stands still; its partition moves; B commits;
+            A goes on, and taking the id again fences B, the rightful owner
+
+        Then A must not run a record from its old position. That the group would refuse its
+        offsets is the second fence, not the first.
+
+        Raises:
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        try:
+            positions = self._settled(task)
+        except TransactionError as error:
+            self.failed(task, error)
+            return
+        moved = [
+            str(position.topic_partition)
+            for position in positions
+            if position.offset != task.committed_offset(position.topic_partition)
+        ]
+        if moved:
+            self.failed(
+                task,
+                TaskFenced(
+                    f"transactional.id {task.identity}: the committed offsets of "
+                    f"{', '.join(moved)} were moved by another worker"
+                ),
+            )
 
     def turn(self, tasks: Sequence[Task]) -> None:
         """Bring back the tasks whose time has come; one failed attempt costs one wait."""

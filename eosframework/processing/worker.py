@@ -334,6 +334,8 @@ class Worker:
             if result.error is None:
                 self.counts.commits += 1
                 task.committed()
+                if result.recycled:
+                    self._recovery.recycled(task)
             else:
                 self._recovery.failed(task, result.error)
         for task in tasks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
+from eosframework.processing.ports import Committed
 from eosframework.processing.worker import Plan, Worker, WorkerOptions
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
@@ -148,6 +150,36 @@ def test_two_rivals_do_not_fence_each_other_for_ever() -> None:
     with pytest.raises(InstanceFenced, match="app-sub-0"):
         Run(broker).to_the_end()
     assert len(broker.commit_faults) == 7
+
+
+def test_a_suspect_whose_partition_was_committed_by_another_meanwhile_runs_no_record() -> None:
+    broker = broker_with(*range(25))
+    run = Run(broker)
+    commit = run.outputs.commit
+
+    def suspect(commits: Any) -> Any:
+        [result] = commit(commits)
+        if broker.calls.count("committed") == 1:
+            position = commits[0].positions[0]
+            broker.positions[P0] = replace(position, offset=position.offset + 5)
+            return [Committed(recycled=True)]
+        return [result]
+
+    run.outputs.commit = suspect  # pyright: ignore[reportAttributeAccessIssue]
+    run.to_the_end()
+    assert run.worker.counts.fences == 1
+    assert broker.values == [*range(10), *range(15, 25)]
+
+
+def test_a_suspect_that_is_still_the_owner_goes_on_where_it_was() -> None:
+    broker = broker_with(*range(25))
+    run = Run(broker)
+    commit = run.outputs.commit
+    run.outputs.commit = lambda commits: [  # pyright: ignore[reportAttributeAccessIssue]
+        Committed(result.error, recycled=True) for result in commit(commits)
+    ]
+    assert run.to_the_end().values == list(range(25))
+    assert run.worker.counts.fences == 0
 
 
 def test_recovery_is_tried_until_it_succeeds() -> None:
