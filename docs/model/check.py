@@ -50,7 +50,7 @@ CASES = (
     Case("A: the same", ("WITHOUT_RECYCLE",), "left_open"),
     Case(
         "B: T2 before T1, where the group takes any member's offsets",
-        ("WITHOUT_INIT_FIRST", "WITHOUT_GROUP_CHECK", "READ_AFTER_SUSPECT"),
+        ("WITHOUT_INIT_FIRST", "WITHOUT_GROUP_CHECK"),
         "input_doubled",
     ),
     Case(
@@ -63,11 +63,12 @@ CASES = (
     Case("E: brokers do not verify", ("WITHOUT_VERIFICATION",), "input_lost"),
     Case("F: R3 without R2", ("WITHOUT_SETTLING",), "input_doubled"),
     Case("G: F2 without F1's wait", ("WITHOUT_FENCED_WAIT",), "endless_fencing", shortest=False),
-    Case("H: the group takes a lapsed member's offsets", ("WITHOUT_GROUP_CHECK",), "input_doubled"),
     Case(
-        "H, but offsets are read after every recycle",
-        ("WITHOUT_GROUP_CHECK", "READ_AFTER_SUSPECT", NO_CRASH),
+        "H: no R2 after a suspect, and the group takes a lapsed member's offsets",
+        ("WITHOUT_SUSPECT_CHECK", "WITHOUT_GROUP_CHECK"),
+        "input_doubled",
     ),
+    Case("I: the group takes a lapsed member's offsets", ("WITHOUT_GROUP_CHECK", NO_CRASH)),
 )
 
 

@@ -15,8 +15,7 @@
  *   WITHOUT_VERIFICATION      brokers do not verify transactions (KIP-890 part 1 off)
  *   WITHOUT_STABLE_READS      T2 and R2 read offsets that a transaction may still change
  *   WITHOUT_GROUP_CHECK       the group takes offsets of a member that has lapsed
- * One that adds a rule:
- *   READ_AFTER_SUSPECT        R2 and R3 also after the recycle of a suspect producer
+ *   WITHOUT_SUSPECT_CHECK     no R2 and R3 after the recycle of a suspect producer
  * -DONLY=name looks for one anomaly and overlooks the others; -DSHORTEST is for a search by breadth.
  */
 
@@ -278,7 +277,7 @@ end:
 #else
         step = (suspect -> R1_init : poll);
 #endif
-#ifdef READ_AFTER_SUSPECT
+#ifndef WITHOUT_SUSPECT_CHECK
         unsettled = suspect;
 #endif
         suspect = false
