@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from eosframework.kafka.deadline import Deadline
+STEP_SECONDS = 0.1
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,16 +56,16 @@ class Crew:
             self._start()
         for job in jobs:
             self._jobs.put(job)
-        deadline = Deadline(seconds)
-        return [self._result(job, deadline) for job in jobs]
+        patience = _Patience(seconds)
+        return [self._result(job, patience) for job in jobs]
 
     def stop(self) -> None:
         """Let the threads end; one left behind ends with its call."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
-    def _result(self, job: _Job[Result], deadline: Deadline) -> Result | Hung:
-        if not job.done.wait(None if deadline.timeout() < 0 else deadline.timeout()):
+    def _result(self, job: _Job[Result], patience: _Patience) -> Result | Hung:
+        if not patience.wait_for(job.done):
             self._start()
             self._threads -= 1
             return HUNG
@@ -80,6 +80,25 @@ class Crew:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+
+
+class _Patience:
+    """Waits for a number of seconds in which this process runs.
+
+    A process that stood still finds every deadline over when it goes on, although its calls have
+    had no time to return; so steps are counted, not the clock.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._steps_left = None if seconds is None else max(1, round(seconds / STEP_SECONDS))
+
+    def wait_for(self, event: threading.Event) -> bool:
+        while not event.wait(STEP_SECONDS):
+            if self._steps_left is not None:
+                if self._steps_left == 0:
+                    return False
+                self._steps_left -= 1
+        return True
 
 
 class _Job(Generic[Result]):

@@ -1,0 +1,29 @@
+"""Calls that never return are left behind, and the others are not affected."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from eosframework.kafka.crew import Crew, Hung
+
+
+def test_results_come_in_order_from_more_items_than_threads() -> None:
+    crew = Crew(3)
+    assert crew.each(lambda n: n * n, range(20)) == [n * n for n in range(20)]
+    crew.stop()
+
+
+def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
+    crew, release = Crew(2), threading.Event()
+    results = crew.each(lambda wait: release.wait(30) if wait else False, [True, False, True], 0.2)
+    assert [isinstance(result, Hung) for result in results] == [True, False, True]
+    assert crew.each(lambda n: n, [1, 2, 3], 5) == [1, 2, 3]
+    release.set()
+    crew.stop()
+
+
+def test_an_exception_comes_out() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Crew(2).each(lambda n: 1 // n, [1, 0])
