@@ -6,6 +6,7 @@ of them fired, so that a fault that never happened cannot pass for one that was 
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -74,11 +75,11 @@ class _Armed:
     def __init__(self, fault: Fault, directory: Path) -> None:
         self._fault = fault
         self._directory = directory
-        self._hits = 0
+        self._hits = itertools.count(1)
 
     def __call__(self, point: str) -> None:
-        self._hits += 1
-        if self._hits != self._fault.hit or fired(point, self._directory):
+        # Points are hit from several threads: the count and its comparison must be one step.
+        if next(self._hits) != self._fault.hit or fired(point, self._directory):
             return
         marker = self._directory / f"{point}.fired"
         marker.write_text(str(os.getpid()), encoding="ascii")

@@ -71,17 +71,12 @@ def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipel
         settings=["worker.transaction_timeout_seconds=2"],
     )
     worker.wait_for_fault("transaction.before_commit")
-    before = pipeline.stable_offsets()
-    wait_until(
-        lambda: pipeline.stable_offsets() > before,
-        "the broker's abort of the expired transactions",
-        seconds=40,
-    )
+    wait_until(pipeline.nothing_is_open, "the broker's abort of what was open", seconds=40)
     worker.signal(signal.SIGCONT)
     worker.wait_for_event("task_recovered")
     wait_until(lambda: pipeline.committed() == RECORDS, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
-    assert worker.events("task_fenced")
+    assert worker.events("task_fenced") or worker.events("outcome_unknown")
     verdict = pipeline.verify()
     assert verdict.clean, verdict

@@ -264,21 +264,24 @@ class Pipeline:
         finally:
             consumer.close()
 
-    def stable_offsets(self) -> int:
-        """The sum of the last stable offsets of the output topics."""
+    def nothing_is_open(self) -> bool:
+        """Whether every output partition's last stable offset is its end."""
+        return self._ends("read_committed") == self._ends("read_uncommitted")
+
+    def _ends(self, isolation: str) -> list[int]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "group.id": "watcher",
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
             }
         )
         try:
-            return sum(
+            return [
                 consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1]
                 for topic in self.outputs
                 for p in range(self.partitions)
-            )
+            ]
         finally:
             consumer.close()
 
