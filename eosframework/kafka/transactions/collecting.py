@@ -51,7 +51,12 @@ class Found:
 
 
 class Collected:
-    """Batches of some producers in one partition, and the markers that divide them."""
+    """Batches of some producers in one partition, and the markers that divide them.
+
+    Args:
+        partition: whose log.
+        is_whole: nothing that the traced transactions wrote lies before what is taken.
+    """
 
     def __init__(self, partition: TopicPartition, *, is_whole: bool) -> None:
         self._partition = partition

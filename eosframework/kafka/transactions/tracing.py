@@ -21,6 +21,7 @@ from eosframework.kafka.transactions.collecting import (
 )
 from eosframework.kafka.transactions.coordinators import at, log_partition
 from eosframework.kafka.transactions.formats import (
+    CONSUMER_OFFSETS,
     OPEN_STATES,
     CommittedOffset,
     State,
@@ -66,6 +67,8 @@ class TracedTransaction:
         partitions: all that took part.
         missing_markers: partitions that took part and whose marker was not found.
         written: per partition; a partition whose log was not searched far enough back is absent.
+        offsets: those still in the log; compaction removes what was aborted, and what the same
+            group committed later for the same partition replaces the earlier.
     """
 
     producer_id: int | None
@@ -253,7 +256,9 @@ def _search(
     end = wire.high_watermarks([partition])[partition]
     if start < 0:
         return {}, True
-    collected = Collected(partition, is_whole=start <= first)
+    # Coordinators date the offsets themselves; records of other topics have any time they like.
+    is_whole = start <= first or partition.topic == CONSUMER_OFFSETS
+    collected = Collected(partition, is_whole=is_whole)
     left_bytes = MOST_BYTES
     completed = [span.complete_ms for span in spans.values() if span.complete_ms is not None]
     for batch in read_log(wire, partition, start, end):
