@@ -47,9 +47,14 @@ class Child:
                 f"{self.process.args!r} ended with {code}; its last lines:\n{self.log_tail()}"
             )
 
+    @property
+    def log(self) -> str:
+        """All that it has printed so far."""
+        return self._log_file.read_text(encoding="utf-8", errors="replace")
+
     def log_tail(self) -> str:
         """The last lines that it printed."""
-        lines = self._log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self.log.splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
     def descendants(self) -> list[psutil.Process]:

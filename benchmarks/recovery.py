@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import psutil
+import orjson
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -104,11 +103,17 @@ def _members(work: Work) -> dict[str, set[int]] | None:
 
 
 def _worker(child: Child, instance: str) -> int:
-    for process in child.descendants():
-        with contextlib.suppress(psutil.Error):
-            if f"worker.instance={instance}" in process.cmdline():
-                return process.pid
-    raise ProcessFailed(f"no worker below {child.pid} has the instance name {instance}")
+    """Return the process that the supervisor started last under this name."""
+    started = [
+        event["pid"]
+        for line in child.log.splitlines()
+        if line.startswith("{")
+        and (event := orjson.loads(line))["event"] == "worker_started"
+        and event["instance"] == instance
+    ]
+    if not started:
+        raise ProcessFailed(f"the supervisor {child.pid} has started no worker {instance}")
+    return started[-1]
 
 
 def _await(child: Child, look: Callable[[], Found | None], wanted: str) -> Found:
