@@ -27,7 +27,7 @@ step that failed, so that naming it costs nothing as long as nothing fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -218,17 +218,19 @@ class _Writer:
             case Operator.MAP_VALUES:
                 value = self._variable("v")
                 self._line(depth, f"{value} = {self._function(step.function)}({current.value})")
-                self._write_children(depth, step.children, _with_value(current, value))
+                self._write_children(depth, step.children, replace(current, value=value))
             case Operator.FLAT_MAP_VALUES:
                 value = self._variable("v")
                 call = self._function(step.function)
                 self._line(depth, f"for {value} in {call}({current.value}):")
-                self._write_children(depth + 1, step.children, _with_value(current, value))
+                self._write_children(depth + 1, step.children, replace(current, value=value))
             case Operator.SELECT_KEY:
                 key = self._variable("k")
                 call = self._function(step.function)
                 self._line(depth, f"{key} = {call}({self._record(current)})")
-                self._write_children(depth, step.children, _with_key(current, key))
+                self._write_children(
+                    depth, step.children, replace(current, key=key, key_bytes=None)
+                )
             case Operator.MAP | Operator.FLAT_MAP | Operator.PROCESS:
                 self._write_record_step(depth, step, current)
 
@@ -287,18 +289,3 @@ class _Writer:
     def _line(self, depth: int, text: str) -> None:
         self.lines.append(" " * depth + text)
         self._sites[len(self.lines)] = self._site
-
-
-def _with_value(current: _Current, value: str) -> _Current:
-    return _Current(
-        current.key,
-        value,
-        current.timestamp,
-        current.headers,
-        current.key_bytes,
-        current.key_serde,
-    )
-
-
-def _with_key(current: _Current, key: str) -> _Current:
-    return _Current(key, current.value, current.timestamp, current.headers, None, current.key_serde)
