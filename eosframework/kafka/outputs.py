@@ -218,10 +218,8 @@ class KafkaOutputs:
             _output(commit).leave_behind() if isinstance(answer, Hung) else answer
             for commit, answer in zip(commits, answers, strict=True)
         ]
-        generation = self._watch.look()
-        recycled = self._crew.each(
-            lambda commit: _output(commit).producer.verify(generation), commits
-        )
+        look = self._watch.look()
+        recycled = self._crew.each(lambda commit: _output(commit).producer.verify(look), commits)
         return [
             Committed(error, was_suspect is True)
             for error, was_suspect in zip(errors, recycled, strict=True)

@@ -34,7 +34,7 @@ from eosframework.kafka.incarnation import Incarnation
 from eosframework.kafka.states import Event, State, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for
 from eosframework.kafka.verification import require_transaction_verification
-from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
+from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch, Look
 
 ABORT_SECONDS = 2.0
 """How long an abort waits for the old producer. Its success only makes the re-init quicker."""
@@ -185,22 +185,20 @@ class TransactionalProducer:
         self._current.suspicion.transaction_ended()
         self._states.move(Event.COMMITTED)
 
-    def verify(self, generation: int) -> bool:
+    def verify(self, look: Look) -> bool:
         """Replace the producer if a frame of the committed transaction may be in flight.
 
         That may fail: the commit is none the less done, and the next begin tries again.
 
         Args:
-            generation: of the connection watch, looked at after `commit_unverified`.
+            look: of the connection watch, taken after `commit_unverified`.
 
         Returns:
             Whether the producer was suspect.
         """
         if self.state is not State.ENDED:
             return False
-        faults = (
-            self._current.suspicion.faults_since_clean(generation) if self._protection else None
-        )
+        faults = self._current.suspicion.faults_since_clean(look) if self._protection else None
         if faults is None:
             self._states.move(Event.VERIFIED)
             return False

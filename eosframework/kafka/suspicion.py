@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from eosframework.kafka.deadline import Deadline
-from eosframework.kafka.watch import Sample, StatsSamples
+from eosframework.kafka.watch import Look, Sample, StatsSamples
 
 SAMPLE_SECONDS = 2.0
 """Without statistics for so long a producer counts as suspect."""
@@ -23,7 +23,8 @@ class Suspicion:
     def __init__(self, samples: StatsSamples, serve: Callable[[float], object]) -> None:
         self._samples = samples
         self._serve = serve
-        self._clean_generation: int | None = None
+        self._clean: Look | None = None
+        self._connected = False
         self._known_faults: Mapping[str, int] = {}
         self._transaction_ended_microseconds = 0
 
@@ -31,31 +32,41 @@ class Suspicion:
         """Remember that the last call of a transaction returned just now."""
         self._transaction_ended_microseconds = _now_microseconds()
 
-    def faults_since_clean(self, generation: int) -> Mapping[str, int] | None:
+    def faults_since_clean(self, look: Look) -> Mapping[str, int] | None:
         """Return the faults that make the producer suspect; None: no frame can be in flight.
 
-        1. If `generation` is the one last found clean, no socket of the process changed since.
-        2. Otherwise wait for a sample newer than the end of the transaction: a fault that made
+        1. If no socket came or went since the look last found clean, and none was opened in
+           between either, nothing was repeated: a repetition needs a connection that broke.
+        2. If there was a connection to every broker then, the sockets alone say so: to break, a
+           connection that was opened since must have taken the place of one that is gone.
+        3. Otherwise wait for a sample newer than the end of the transaction: a fault that made
            librdkafka repeat a request of the transaction is counted in it.
-        3. If no broker's count rose, this `generation` is clean for this producer.
+        4. If no broker's count rose, this `look` is clean for this producer.
 
         Args:
-            generation: of the connection watch, looked at after the transaction ended.
+            look: of the connection watch, taken after the transaction ended.
         """
-        if generation == self._clean_generation:
+        if self._is_clean(look):
             return None
         sample = self._sample_after(self._transaction_ended_microseconds)
         if sample is None:
             return {"no statistics": 1}
-        if sample.shows_more_than(self._known_faults):
-            return sample.faults
-        self._clean_generation = generation
+        if faults := sample.faults_beyond(self._known_faults):
+            return faults
+        self._clean, self._known_faults = look, sample.faults
+        since = sample.connected_since_microseconds
+        self._connected = since is not None and since <= self._transaction_ended_microseconds
         return None
 
     def take_faults_as_known(self) -> None:
         """Wait for a sample: what it counts happened before the first transaction."""
         sample = self._sample_after(_now_microseconds())
         self._known_faults = sample.faults if sample else {}
+
+    def _is_clean(self, look: Look) -> bool:
+        if self._clean is None or look.sockets != self._clean.sockets:
+            return False
+        return self._connected or look.opened == self._clean.opened
 
     def _sample_after(self, microseconds: int) -> Sample | None:
         deadline = Deadline(SAMPLE_SECONDS)
