@@ -50,12 +50,6 @@ class PlainOutput:
         """Serve delivery reports, so that the producer's queue drains."""
         self._producer.poll(timeout_seconds)
 
-    def abort(self) -> None:
-        """Do nothing: what was produced stays and will be produced again."""
-
-    def recycle(self) -> None:
-        """Do nothing: no frame can tear a transaction."""
-
 
 class AtLeastOnceOutputs:
     """One idempotent producer for all tasks; after a failure records are written again.
@@ -96,6 +90,14 @@ class AtLeastOnceOutputs:
                 error = raised
             failpoints.hit("transaction.after_commit")
         return [Committed(error) for _ in commits]
+
+    def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Do nothing: what was produced stays and will be produced again."""
+        return [None] * len(outputs)
+
+    def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Do nothing: no frame can tear a transaction."""
+        return [None] * len(outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Do nothing: the outputs share their producer with others."""

@@ -23,6 +23,9 @@ from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
 
+LEAVE_BEHIND_SECONDS = 1.0
+"""How long a call may outlast its own timeout before it counts as one that never returns."""
+
 
 class KafkaOutput:
     """One transactional.id with its current producer.
@@ -225,6 +228,22 @@ class KafkaOutputs:
             for error, was_suspect in zip(errors, recycled, strict=True)
         ]
 
+    def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Make sure that nothing of the open transactions becomes visible, and recycle.
+
+        Returns:
+            For each output why its id could not be taken again, or None.
+        """
+        return self._each(KafkaOutput.abort, outputs)
+
+    def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Replace the producers: fence whatever the old ones may have in flight.
+
+        Returns:
+            For each output why its id could not be taken again, or None.
+        """
+        return self._each(KafkaOutput.recycle, outputs)
+
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; one that is suspect is re-inited first."""
         self._crew.each(lambda output: cast("KafkaOutput", output).producer.close(), outputs)
@@ -232,6 +251,26 @@ class KafkaOutputs:
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
         self._crew.stop()
+
+    def _each(
+        self, end: Callable[[KafkaOutput], None], outputs: Sequence[TransactionalOutput]
+    ) -> list[TransactionError | None]:
+        """Run `end` for all outputs at once; one that does not return is left behind."""
+
+        def ended(output: TransactionalOutput) -> TransactionError | None:
+            try:
+                end(cast("KafkaOutput", output))
+            except TransactionError as error:
+                return error
+            return None
+
+        seconds = self._timeout_seconds + LEAVE_BEHIND_SECONDS
+        return [
+            cast("KafkaOutput", output).leave_behind() if isinstance(answer, Hung) else answer
+            for output, answer in zip(
+                outputs, self._crew.each(ended, outputs, seconds), strict=True
+            )
+        ]
 
     def _make(self, transactional_id: str) -> KafkaOutput:
         properties = {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -303,8 +303,9 @@ class TransactionalProducer:
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Give the producer up, waiting at most `timeout` seconds for unreachable brokers.
 
-        An open transaction is aborted; a suspect producer takes its id once more first, so that
-        no straggler can open a transaction that nobody ends.
+        An open or undecided transaction is aborted, so that readers need not wait for its
+        timeout; if a successor has the id, the broker refuses that. A suspect producer takes its
+        id once more first, so that no straggler can open a transaction that nobody ends.
 
         Returns:
             Whether everything was closed in time.
@@ -312,7 +313,10 @@ class TransactionalProducer:
         deadline = Deadline.from_timeout(timeout)
         if self.state is State.CLOSED:
             return True
-        if self.state is State.SUSPECT:
+        if self.state in (State.IN_TRANSACTION, State.UNDECIDED):
+            with suppress(TransactionError):
+                self._abort_here(deadline)
+        elif self.state is State.SUSPECT:
             try:
                 self._replace(deadline)
             except TransactionError as error:

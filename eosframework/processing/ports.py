@@ -169,21 +169,6 @@ class TransactionalOutput(Protocol):
         """Serve delivery reports, so that the producer's queue drains."""
         ...
 
-    def abort(self) -> None:
-        """Make sure that nothing of the open transaction becomes visible.
-
-        Recycles: when it returns, a new producer has the id, and no frame of the old one can
-        take effect.
-
-        Raises:
-            TransactionError: the id could not be taken again.
-        """
-        ...
-
-    def recycle(self) -> None:
-        """Replace the producer: fence whatever the old one may have in flight."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -223,6 +208,25 @@ class TransactionalOutputs(Protocol):
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
+        """
+        ...
+
+    def abort(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:
+        """Make sure that nothing of the open transactions becomes visible.
+
+        Recycles each output: where no error is returned, a new producer has the id, and no frame
+        of the old one can take effect.
+
+        Returns:
+            For each output why its id could not be taken again, or None.
+        """
+        ...
+
+    def recycle(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:
+        """Replace the producers: fence whatever the old ones may have in flight.
+
+        Returns:
+            For each output why its id could not be taken again, or None.
         """
         ...
 

@@ -6,6 +6,8 @@
                   F2 still the owner: recycle
     suspect       recycled already; R2: another's offsets are a fence, else go on
 
+The tasks that are due go through R1 together, and through R2 with one question.
+
 After R1 no frame of the old producer can take effect, so R2 reads what is decided for good: if
 an unknown commit happened, the offsets are behind it, otherwise before it. Nothing is guessed.
 
@@ -18,8 +20,9 @@ next `send_offsets` with the membership of its batch is the last check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -35,7 +38,7 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.ports import InputLog
+from eosframework.processing.ports import InputLog, TransactionalOutputs
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
@@ -76,11 +79,13 @@ class Recovery:
     def __init__(
         self,
         log: InputLog,
+        outputs: TransactionalOutputs,
         heartbeat_interval_seconds: float,
         counts: Counts,
         clock: Callable[[], float],
     ) -> None:
         self._log = log
+        self._outputs = outputs
         self._heartbeat_seconds = heartbeat_interval_seconds
         self._counts = counts
         self._clock = clock
@@ -100,10 +105,10 @@ class Recovery:
         finally:
             task.drop()
 
-    def recycled(self, task: Task) -> None:
-        """Read the stable committed offsets after a suspect producer was replaced (R2).
+    def recycled(self, tasks: Sequence[Task]) -> None:
+        """Read the stable committed offsets after suspect producers were replaced (R2).
 
-        The commit was confirmed, but its worker may have stood still before the replacement:
+        Their commits were confirmed, but the worker may have stood still before the replacement:
 
             A commits and is found suspect; A stands still; its partition moves; B commits;
             A goes on, and taking the id again fences B, the rightful owner
@@ -114,24 +119,28 @@ class Recovery:
         Raises:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
-        try:
-            positions = self._settled(task)
-        except TransactionError as error:
-            self.failed(task, error)
+        if not tasks:
             return
-        moved = [
-            str(position.topic_partition)
-            for position in positions
-            if position.offset != task.committed_offset(position.topic_partition)
-        ]
-        if moved:
-            self.failed(
-                task,
-                TaskFenced(
-                    f"transactional.id {task.identity}: the committed offsets of "
-                    f"{', '.join(moved)} were moved by another worker"
-                ),
-            )
+        try:
+            settled = self._settled(tasks)
+        except TransactionError as error:
+            for task in tasks:
+                self.failed(task, error)
+            return
+        for task, positions in zip(tasks, settled, strict=True):
+            moved = [
+                str(position.topic_partition)
+                for position in positions
+                if position.offset != task.committed_offset(position.topic_partition)
+            ]
+            if moved:
+                self.failed(
+                    task,
+                    TaskFenced(
+                        f"transactional.id {task.identity}: the committed offsets of "
+                        f"{', '.join(moved)} were moved by another worker"
+                    ),
+                )
 
     def turn(self, tasks: Sequence[Task]) -> None:
         """Bring back the tasks whose time has come; one failed attempt costs one wait."""
@@ -140,10 +149,14 @@ class Recovery:
         known = {task.identity for task in tasks}
         for gone in [identity for identity in self._cases if identity not in known]:
             del self._cases[gone]
-        for task in tasks:
-            case = self._cases.get(task.identity)
-            if case is not None and self._clock() >= case.not_before:
-                self._attempt(task, case)
+        now = self._clock()
+        due = [
+            task
+            for task in tasks
+            if task.identity in self._cases and now >= self._cases[task.identity].not_before
+        ]
+        if due:
+            self._attempt(due)
 
     def _decide(self, task: Task, error: TransactionError) -> None:
         match error:
@@ -193,40 +206,61 @@ class Recovery:
         self._cases[task.identity] = case
         self._log.pause(task.partitions)
 
-    def _attempt(self, task: Task, case: _Case) -> None:
-        if task.state is TaskState.FENCED:
-            task.enter(TaskState.RECOVERING)
-        try:
-            if case.abort:
-                task.output.abort()
+    def _attempt(self, due: Sequence[Task]) -> None:
+        for task in due:
+            if task.state is TaskState.FENCED:
+                task.enter(TaskState.RECOVERING)
+        own: list[Task] = []
+        for task, error in self._take_again(due):
+            if error is None:
+                own.append(task)
             else:
-                task.output.recycle()
-            positions = self._settled(task)
-        except TaskFenced as error:
-            self._fenced(task, error)
-        except TransactionFatal as error:
-            raise RunError(str(error)) from error
+                self._failed_again(task, error)
+        if not own:
+            return
+        try:
+            settled = self._settled(own)
         except TransactionError as error:
-            case.abort = False
-            case.attempts += 1
-            case.not_before = self._clock() + _backoff_seconds(case.attempts)
-            self._event("recovery_retried", task, error, attempts=case.attempts)
-        else:
+            for task in own:
+                self._failed_again(task, error)
+            return
+        for task, positions in zip(own, settled, strict=True):
             self._counts.recycles += 1
             del self._cases[task.identity]
             self._back_in_service(task, positions)
 
-    def _settled(self, task: Task) -> list[Position]:
-        """Read the stable committed positions (R2); before the first commit, the start."""
+    def _take_again(self, due: Sequence[Task]) -> Iterator[tuple[Task, TransactionError | None]]:
+        """Take the ids of the tasks again (R1), and say of each why it could not be had."""
+        aborts = [task for task in due if self._cases[task.identity].abort]
+        others = [task for task in due if not self._cases[task.identity].abort]
+        for tasks, end in ((aborts, self._outputs.abort), (others, self._outputs.recycle)):
+            if tasks:
+                yield from zip(tasks, end([task.output for task in tasks]), strict=True)
+
+    def _failed_again(self, task: Task, error: TransactionError) -> None:
+        match error:
+            case TaskFenced():
+                self._fenced(task, error)
+            case TransactionFatal():
+                raise RunError(str(error)) from error
+            case _:
+                case = self._cases[task.identity]
+                case.abort = False
+                case.attempts += 1
+                case.not_before = self._clock() + _backoff_seconds(case.attempts)
+                self._event("recovery_retried", task, error, attempts=case.attempts)
+
+    def _settled(self, tasks: Sequence[Task]) -> list[list[Position]]:
+        """Read the stable committed positions of each task (R2); before the first, the start."""
+        committed = iter(self._log.committed([p for task in tasks for p in task.partitions]))
         return [
-            position
-            if position.offset is not None
-            else Position(
-                position.topic,
-                position.partition,
-                task.committed_offset(position.topic_partition),
-            )
-            for position in self._log.committed(task.partitions)
+            [
+                position
+                if position.offset is not None
+                else replace(position, offset=task.committed_offset(position.topic_partition))
+                for position in islice(committed, len(task.partitions))
+            ]
+            for task in tasks
         ]
 
     def _back_in_service(self, task: Task, positions: Sequence[Position]) -> None:

@@ -119,7 +119,9 @@ class Worker:
         self._pace = CommitPace(
             options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
         )
-        self._recovery = Recovery(log, options.heartbeat_interval_seconds, self.counts, clock)
+        self._recovery = Recovery(
+            log, outputs, options.heartbeat_interval_seconds, self.counts, clock
+        )
         self._stop = False
         self._paused = False
         self._was_assigned = False
@@ -329,15 +331,17 @@ class Worker:
             took_seconds = 0.0  # replacing producers is no measure of the next round
         if stretched := self._pace.round_took(took_seconds):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
+        recycled: list[Task] = []
         for task, result in zip(ready, results, strict=True):
             self.counts.recycles += result.recycled
             if result.error is None:
                 self.counts.commits += 1
                 task.committed()
                 if result.recycled:
-                    self._recovery.recycled(task)
+                    recycled.append(task)
             else:
                 self._recovery.failed(task, result.error)
+        self._recovery.recycled(recycled)
         for task in tasks:
             if task.failure is not None:
                 raise task.failure

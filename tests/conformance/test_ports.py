@@ -182,10 +182,10 @@ def test_what_is_not_committed_never_becomes_visible(world: World, way: str) -> 
     output = open_one(world)
     output.begin()
     output.produce(*world.output(b"never"))
-    getattr(output, way)()
+    assert getattr(world.outputs, way)([output]) == [None]
     output.begin()
     output.produce(*world.output(b"after"))
-    output.abort()
+    assert world.outputs.abort([output]) == [None]
     assert world.visible() == []
     world.outputs.close([output])
 

@@ -48,6 +48,16 @@ def values(kafka: KafkaService, topic: str) -> list[bytes | None]:
     return [message.value() for message in read_committed(kafka.bootstrap_servers, topic)]
 
 
+def stable_end(kafka: KafkaService, topic: str) -> int:
+    consumer = ReadCommittedConsumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic}
+    )
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
+    finally:
+        consumer.close()
+
+
 def written_for_confluent_kafka(
     producer_class: Any, consumer_class: Any, bootstrap_servers: str, topic: str
 ) -> list[Any]:
@@ -130,6 +140,19 @@ def test_every_abort_fences_what_the_old_producer_has_in_flight(
     assert epoch() > before
     assert producer.produce != old
     admin.close()
+
+
+def test_a_producer_closed_with_an_open_transaction_leaves_nothing_open(
+    kafka: KafkaService, topic: str, make: Callable[..., TransactionalProducer]
+) -> None:
+    producer = make()
+    producer.begin_transaction()
+    producer.produce(topic, b"never")
+    assert producer.flush(30) == 0
+    assert stable_end(kafka, topic) == 0
+    producer.close()
+    wait_until(lambda: stable_end(kafka, topic) == 2, "the record and its marker", seconds=10)
+    assert values(kafka, topic) == []
 
 
 def test_a_zombie_is_fenced_and_its_records_stay_invisible(

@@ -172,16 +172,6 @@ class MemoryOutput:
     def poll(self, timeout_seconds: float = 0) -> None:
         return None
 
-    def abort(self) -> None:
-        self.broker.calls.append(f"abort {self.transactional_id}")
-        self.recycle()
-
-    def recycle(self) -> None:
-        self.broker.calls.append(f"init {self.transactional_id}")
-        if self.broker.recycle_faults:
-            raise self.broker.recycle_faults.pop(0)
-        self.open = None
-
 
 class MemoryOutputs:
     """TransactionalOutputs with the faults of the broker."""
@@ -211,6 +201,18 @@ class MemoryOutputs:
                 output.open = None
             results.append(Committed(error))
         return results
+
+    def abort(self, outputs: Sequence[Any]) -> list[TransactionError | None]:
+        self.broker.calls += [f"abort {output.transactional_id}" for output in outputs]
+        return self.recycle(outputs)
+
+    def recycle(self, outputs: Sequence[Any]) -> list[TransactionError | None]:
+        self.broker.calls += [f"init {output.transactional_id}" for output in outputs]
+        if self.broker.recycle_faults:
+            return [self.broker.recycle_faults.pop(0) for _ in outputs]
+        for output in outputs:
+            output.open = None
+        return [None] * len(outputs)
 
     def close(self, outputs: Sequence[Any]) -> None:
         self.closed += [output.transactional_id for output in outputs]

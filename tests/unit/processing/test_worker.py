@@ -182,6 +182,15 @@ def test_a_suspect_that_is_still_the_owner_goes_on_where_it_was() -> None:
     assert run.worker.counts.fences == 0
 
 
+def test_tasks_that_failed_together_are_taken_again_together() -> None:
+    broker = broker_with(*range(5))
+    broker.fill(1, *range(5))
+    broker.commit_faults = [(OutcomeUnknown("broker is away"), False)] * 2
+    assert sorted(Run(broker).to_the_end().values) == sorted([*range(5)] * 2)
+    first = broker.calls.index("assign") + 1
+    assert broker.calls[first : first + 3] == ["init app-sub-0", "init app-sub-1", "committed"]
+
+
 def test_recovery_is_tried_until_it_succeeds() -> None:
     broker = broker_with(*range(25))
     broker.commit_faults = [(OutcomeUnknown("?"), True)]
