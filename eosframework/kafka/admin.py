@@ -136,7 +136,14 @@ class ClusterAdmin:
             ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
         ]
         answers = self._ask_each(
-            lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
+            # A call takes one broker at most (rd_kafka_DescribeConfigs); all wait at the same time.
+            lambda timeout: {
+                resource: answer
+                for one in resources
+                for resource, answer in self._client.describe_configs(
+                    [one], request_timeout=timeout
+                ).items()
+            },
             absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED,),
         )
         return {

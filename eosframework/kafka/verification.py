@@ -83,8 +83,12 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[str, 
         ) from error
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
     describe = cast("Any", admin.describe_configs)  # pyright: ignore[reportUnknownMemberType]
-    answers = describe(resources, request_timeout=timeout_seconds)
-    return {resource.name: answer for resource, answer in answers.items()}
+    # A call takes one broker at most (rd_kafka_DescribeConfigs); they all wait at the same time.
+    return {
+        resource.name: answer
+        for one in resources
+        for resource, answer in describe([one], request_timeout=timeout_seconds).items()
+    }
 
 
 def _require_enabled(cluster: str, broker: str, entries: Mapping[str, Any]) -> None:
