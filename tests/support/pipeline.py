@@ -135,6 +135,7 @@ class Pipeline:
     Args:
         topology: YAML with `NAME` where the application's name goes.
         small_outputs: the outputs take messages of at most 10,000 bytes.
+        replication_factor: of every topic.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Pipeline:
         topology: str = TOPOLOGY,
         partitions: int = 4,
         small_outputs: bool = False,
+        replication_factor: int = 1,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.name = name
@@ -159,19 +161,24 @@ class Pipeline:
         self.topology_file = directory / "topology.yaml"
         self.topology_file.write_text(topology.replace("NAME", name))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        wanted = [NewTopic(self.source, partitions, 1, config=KEEP)]
+        wanted = [NewTopic(self.source, partitions, replication_factor, config=KEEP)]
         wanted += [
             NewTopic(
                 topic,
                 partitions,
-                1,
+                replication_factor,
                 config={**KEEP, **({"max.message.bytes": "10000"} if small_outputs else {})},
             )
             for topic in self.outputs
         ]
-        wanted.append(NewTopic(f"{name}.dead", 1, 1, config=KEEP))
+        wanted.append(NewTopic(f"{name}.dead", 1, replication_factor, config=KEEP))
         for future in admin.create_topics(wanted).values():
             future.result(30)
+
+    @property
+    def fed(self) -> int:
+        """How many numbers are in the input."""
+        return self._fed
 
     def feed(self, count: int) -> None:
         """Append the next `count` numbers to the input, spread over its partitions."""
@@ -289,13 +296,17 @@ class Pipeline:
         """Read a topic read_committed to its end."""
         return read_committed(self.bootstrap_servers, topic)
 
-    def verify(self) -> Verdict:
-        """Derive the outputs from the input and compare; see `Verdict`."""
+    def verify(self, outputs: Mapping[str, list[Message]] | None = None) -> Verdict:
+        """Derive the outputs from the input and compare; see `Verdict`.
+
+        Args:
+            outputs: what a reader got of each output topic; None: they are read now.
+        """
         numbers = [number_in(message) for message in self.read(self.source)]
         verdict = Verdict()
         seen: dict[str, Counter[int]] = {}
         for topic, factor in self.outputs.items():
-            records = self.read(topic)
+            records = self.read(topic) if outputs is None else outputs[topic]
             found = Counter(number_in(message) for message in records)
             seen[topic] = found
             expected = Counter(n * factor for n in numbers)
