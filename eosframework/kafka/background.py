@@ -6,6 +6,7 @@ Every thread here is a daemon: at the end of the process none of them is waited 
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -13,6 +14,9 @@ from weakref import WeakSet
 from confluent_kafka import KafkaException, Producer
 
 _DRAIN_INTERVAL_SECONDS = 1.0
+
+# What a closed producer could not do any more has been fenced, so nobody need be warned of it.
+warnings.filterwarnings("ignore", "Producer abort_transaction failed", RuntimeWarning)
 
 
 def discard(producer: Producer) -> threading.Thread:

@@ -12,9 +12,10 @@ from eosframework import failpoints
 from eosframework.errors import TransactionError
 from eosframework.kafka.background import DRAIN
 from eosframework.kafka.crew import Crew, Hung
+from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.permissions import unwritable
 from eosframework.kafka.positions import to_kafka
-from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.producer import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.states import State
 from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
@@ -76,27 +77,27 @@ class KafkaOutput:
         """Serve delivery reports, so that the producer's queue drains."""
         self.producer.poll(timeout_seconds)
 
-    def abort(self) -> None:
+    def abort(self, timeout_seconds: float) -> None:
         """Make sure that nothing of the open transaction becomes visible, and recycle.
 
         Raises:
             TransactionError: the id could not be taken again.
         """
         if self.producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
-            self.producer.abort_transaction(self._timeout_seconds)
+            self.producer.abort_transaction(timeout_seconds)
         else:
-            self.recycle()
+            self.recycle(timeout_seconds)
 
-    def recycle(self) -> None:
+    def recycle(self, timeout_seconds: float) -> None:
         """Replace the producer: fence whatever the old one may have in flight.
 
         Raises:
             TransactionError: the id could not be taken again.
         """
         if self.producer.state is State.NEW:
-            self.producer.init_transactions(self._timeout_seconds)
+            self.producer.init_transactions(timeout_seconds)
         else:
-            self.producer.recycle(self._timeout_seconds)
+            self.producer.recycle(timeout_seconds)
 
     def send(self, commit: Commit) -> None:
         """Send the offsets and commit; whether a frame may be in flight is left to `verify`.
@@ -105,25 +106,38 @@ class KafkaOutput:
             TransactionError: what became of it instead.
         """
         producer = self.producer
+        positions = [to_kafka(position) for position in commit.positions]
+        producer.send_offsets_to_transaction(positions, commit.membership, self._timeout_seconds)
+        failpoints.hit("transaction.after_send_offsets")
+        failpoints.hit("transaction.before_commit")
+        if producer is self.producer:
+            producer.commit_unverified(self._timeout_seconds)
+        failpoints.hit("transaction.after_commit")
+
+    def attempt(
+        self, step: Callable[[], object], deadline: Deadline, call: Call
+    ) -> TransactionError | None:
+        """Run `step`, which uses the producer, and return what it raised.
+
+        A step whose turn comes after the deadline, because others waited in vain, does nothing.
+        """
+        if deadline.is_over:
+            return self._timed_out(call, "others waited until now for brokers that do not answer")
+        producer = self.producer
         try:
-            positions = [to_kafka(position) for position in commit.positions]
-            producer.send_offsets_to_transaction(
-                positions, commit.membership, self._timeout_seconds
-            )
-            failpoints.hit("transaction.after_send_offsets")
-            failpoints.hit("transaction.before_commit")
-            if producer is self.producer:
-                producer.commit_unverified(self._timeout_seconds)
-            failpoints.hit("transaction.after_commit")
+            step()
+        except TransactionError as error:
+            return self.cause(error)
         finally:
             if producer is not self.producer:  # left behind, and back too late: see `leave_behind`
                 producer.close(0)
+        return None
 
     def leave_behind(self) -> TransactionError:
         """Give up a producer inside a call that does not return; `recycle` takes the id again.
 
-        It must not be closed meanwhile: that would free what the call is using. The call does so
-        itself should it ever return.
+        It must not be closed meanwhile: that would free what the call is using. `attempt` does so
+        should the call ever return.
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
@@ -216,15 +230,20 @@ class KafkaOutputs:
         commit's failure: its `Committed.error` says it, so that the others are not affected.
         A call that has not returned when its transaction expires is left behind.
         """
-        answers = self._crew.each(_send, commits, self._timeout_seconds)
+        deadline = Deadline(self._timeout_seconds)
+
+        def send(commit: Commit) -> TransactionError | None:
+            output = _output(commit)
+            return output.attempt(lambda: output.send(commit), deadline, Call.COMMIT)
+
+        answers = self._crew.each(send, commits, self._timeout_seconds)
         errors = [
             _output(commit).leave_behind() if isinstance(answer, Hung) else answer
             for commit, answer in zip(commits, answers, strict=True)
         ]
-        look = self._watch.look()
-        recycled = self._crew.each(lambda commit: _output(commit).producer.verify(look), commits)
+        recycled = self._verify(commits)
         return [
-            Committed(error, was_suspect is True)
+            Committed(error, was_suspect)
             for error, was_suspect in zip(errors, recycled, strict=True)
         ]
 
@@ -234,7 +253,7 @@ class KafkaOutputs:
         Returns:
             For each output why its id could not be taken again, or None.
         """
-        return self._each(KafkaOutput.abort, outputs)
+        return self._end(KafkaOutput.abort, outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Replace the producers: fence whatever the old ones may have in flight.
@@ -242,34 +261,45 @@ class KafkaOutputs:
         Returns:
             For each output why its id could not be taken again, or None.
         """
-        return self._each(KafkaOutput.recycle, outputs)
+        return self._end(KafkaOutput.recycle, outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; one that is suspect is re-inited first."""
-        self._crew.each(lambda output: cast("KafkaOutput", output).producer.close(), outputs)
+        deadline = Deadline(CLOSE_SECONDS)
+        self._crew.each(
+            lambda output: cast("KafkaOutput", output).producer.close(deadline.timeout()), outputs
+        )
 
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
         self._crew.stop()
 
-    def _each(
-        self, end: Callable[[KafkaOutput], None], outputs: Sequence[TransactionalOutput]
+    def _verify(self, commits: Sequence[Commit]) -> list[bool]:
+        """Look once, and replace the producers found suspect, all of them within one timeout."""
+        look, deadline = self._watch.look(), Deadline(self._timeout_seconds)
+        return [
+            found is True
+            for found in self._crew.each(
+                lambda commit: _output(commit).producer.verify(look, deadline.timeout()), commits
+            )
+        ]
+
+    def _end(
+        self,
+        end: Callable[[KafkaOutput, float], None],
+        outputs: Sequence[TransactionalOutput],
     ) -> list[TransactionError | None]:
         """Run `end` for all outputs at once; one that does not return is left behind."""
+        deadline = Deadline(self._timeout_seconds)
 
         def ended(output: TransactionalOutput) -> TransactionError | None:
-            try:
-                end(cast("KafkaOutput", output))
-            except TransactionError as error:
-                return error
-            return None
+            own = cast("KafkaOutput", output)
+            return own.attempt(lambda: end(own, deadline.timeout()), deadline, Call.INIT)
 
-        seconds = self._timeout_seconds + LEAVE_BEHIND_SECONDS
+        answers = self._crew.each(ended, outputs, self._timeout_seconds + LEAVE_BEHIND_SECONDS)
         return [
             cast("KafkaOutput", output).leave_behind() if isinstance(answer, Hung) else answer
-            for output, answer in zip(
-                outputs, self._crew.each(ended, outputs, seconds), strict=True
-            )
+            for output, answer in zip(outputs, answers, strict=True)
         ]
 
     def _make(self, transactional_id: str) -> KafkaOutput:
@@ -298,12 +328,3 @@ class KafkaOutputs:
 
 def _output(commit: Commit) -> KafkaOutput:
     return cast("KafkaOutput", commit.output)
-
-
-def _send(commit: Commit) -> TransactionError | None:
-    output = _output(commit)
-    try:
-        output.send(commit)
-    except TransactionError as error:
-        return output.cause(error)
-    return None

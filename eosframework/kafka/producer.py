@@ -185,13 +185,14 @@ class TransactionalProducer:
         self._current.suspicion.transaction_ended()
         self._states.move(Event.COMMITTED)
 
-    def verify(self, look: Look) -> bool:
+    def verify(self, look: Look, timeout: float = RECYCLE_SECONDS) -> bool:
         """Replace the producer if a frame of the committed transaction may be in flight.
 
         That may fail: the commit is none the less done, and the next begin tries again.
 
         Args:
             look: of the connection watch, taken after `commit_unverified`.
+            timeout: seconds for the replacement; below 0: none.
 
         Returns:
             Whether the producer was suspect.
@@ -205,7 +206,7 @@ class TransactionalProducer:
         self._states.move(Event.DOUBTED)
         self._events.warning("producer_suspect", faults=dict(faults))
         try:
-            self.recycle()
+            self.recycle(timeout)
             self._current.suspicion.take_faults_as_known()
         except TransactionError as error:
             self._events.warning("recycle_failed", error=str(error))

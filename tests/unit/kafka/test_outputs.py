@@ -1,0 +1,46 @@
+"""A worker's producers share its deadlines: what waits behind a standing broker does not add up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from eosframework.errors import OutcomeUnknown, Retriable
+from eosframework.kafka.deadline import Deadline
+from eosframework.kafka.outputs import KafkaOutput
+from eosframework.kafka.taxonomy import Call
+
+
+class Producer(SimpleNamespace):
+    """Stands for a producer, and notes when it is closed."""
+
+    closed = False
+    transactional_id = "app-sub-0"
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+    __hash__ = object.__hash__
+
+
+def output() -> Any:
+    return KafkaOutput(lambda: Producer(), 30, {})  # pyright: ignore
+
+
+def test_a_step_whose_turn_comes_after_the_deadline_does_nothing() -> None:
+    done: list[int] = []
+    late = Deadline(0)
+    error = output().attempt(lambda: done.append(1), late, Call.COMMIT)
+    assert isinstance(error, OutcomeUnknown)
+    error = output().attempt(lambda: done.append(1), late, Call.INIT)
+    assert isinstance(error, Retriable)
+    assert not done
+
+
+def test_a_producer_left_behind_is_closed_when_its_call_returns_after_all() -> None:
+    own = output()
+    old = own.producer
+    assert own.attempt(own.leave_behind, Deadline(30), Call.COMMIT) is None
+    assert own.producer is not old
+    assert old.closed
+    assert not own.producer.closed
