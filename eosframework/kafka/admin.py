@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -18,51 +17,19 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
     NewTopic,  # pyright: ignore[reportPrivateImportUsage]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, Asking
 from eosframework.kafka.positions import committed_position
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 
-Answer = TypeVar("Answer")
-Key = TypeVar("Key")
-
-_UNANSWERED = {
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError.REQUEST_TIMED_OUT,
-}
-_REFUSED = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
-    KafkaError._SSL,  # noqa: SLF001
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-}
-_DENIED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
-}
-"""What an ACL is missing on."""
-
-_TAKE_A_MOMENT = {
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-}
-"""What a cluster answers that has just started or created the topic."""
-
-_NOT_YET = _TAKE_A_MOMENT | {
+_NOT_YET = TAKE_A_MOMENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
@@ -70,15 +37,56 @@ _COMMITTED_TURN_SECONDS = 2.0
 """Ctrl-C is noticed after as long."""
 
 
+Values = Mapping[str, str | None]
+"""Settings of a broker or a topic by name; a value is None where it is secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition is: ids of brokers.
+
+    Args:
+        leader: None: it has none, so it can be neither read nor written.
+        in_sync: those of the replicas that have everything.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says about a topic. One that does not exist has no partitions."""
+    """What the cluster says about a topic. One that does not exist has no partitions.
+
+    Args:
+        max_message_bytes: 0: it cannot be read.
+        values: the topic's settings, those that it has from the brokers too; None: they cannot
+            be read.
+        allowed: operations that this principal may perform on it; None: brokers do not say.
+    """
 
     exists: bool
     topic_id: str = ""
     partitions: int = 0
     replication_factor: int = 0
     max_message_bytes: int = 0
+    values: Values | None = None
+    allowed: frozenset[str] | None = None
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the coordinator says about a consumer group; one that does not exist has no members.
+
+    Args:
+        allowed: operations that this principal may perform on it; None: brokers do not say.
+    """
+
+    client_ids: tuple[str, ...] = ()
+    allowed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +103,11 @@ class TopicToCreate:
     config: Mapping[str, str] | None = None
 
 
-class ClusterAdmin:
+class ClusterAdmin(Asking):
     """Asks one cluster. Every method raises ClusterUnreachable if nobody answers in time."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._deadline_seconds = settings.request_timeout_seconds
-        self._last_error: KafkaError | None = None
-        properties = client_properties(settings, Role.ADMIN)
-        properties["error_cb"] = self._remember
-        # Any: the stubs leave the futures' results open.
-        self._client: Any = new_client(AdminClient, properties)
+        super().__init__(settings)
         self._readers: dict[tuple[str, bool], Consumer] = {}
 
     def cluster_id(self) -> str:
@@ -119,18 +121,15 @@ class ClusterAdmin:
             return {}
         described = self._ask_each(
             lambda timeout: self._client.describe_topics(
-                TopicCollection(wanted), request_timeout=timeout
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
             ),
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
-        existing = [name for name, topic in described.items() if topic is not None]
-        limits = self._topic_configs(existing, "max.message.bytes")
-        return {
-            name: _facts(topic, int(limits.get(name) or 0)) for name, topic in described.items()
-        }
+        values = self._topic_values([name for name, found in described.items() if found])
+        return {name: _topic_facts(topic, values.get(name)) for name, topic in described.items()}
 
-    def broker_settings(self, name: str) -> dict[int, str | None]:
-        """Return a setting's value at each broker; None where it cannot be read."""
+    def broker_settings(self) -> dict[int, Values | None]:
+        """Return the settings of each broker; None where they may not be read, or it hangs."""
         brokers = self._ask(self._client.describe_cluster).nodes
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
@@ -144,17 +143,9 @@ class ClusterAdmin:
                     [one], request_timeout=timeout
                 ).items()
             },
-            absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED,),
+            absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED, *UNANSWERED),
         )
-        return {
-            int(resource.name): entries[name].value if entries and name in entries else None
-            for resource, entries in answers.items()
-        }
-
-    def broker_setting(self, name: str) -> str | None:
-        """Return a setting that all brokers share; None where one differs or cannot be read."""
-        values = set(self.broker_settings(name).values())
-        return values.pop() if len(values) == 1 else None
+        return {int(resource.name): _values(entries) for resource, entries in answers.items()}
 
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
         """Create those that do not exist and return their names.
@@ -182,9 +173,9 @@ class ClusterAdmin:
                 self._result(future)
                 names.append(name)
             except KafkaException as error:
-                if error.args[0].code() in _UNANSWERED:
+                if error.args[0].code() in UNANSWERED:
                     raise self._explained(error) from error
-                if error.args[0].code() in _DENIED:
+                if error.args[0].code() in DENIED:
                     raise StartRefused(
                         f"topic {name!r} may not be created; grant Create on it, or have it "
                         f"created by somebody who may (`eosframework plan APP` tells how)"
@@ -201,13 +192,20 @@ class ClusterAdmin:
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
 
-    def group_client_ids(self, group: str) -> list[str]:
-        """Return the client ids of the live members of a consumer group."""
+    def describe_group(self, group: str) -> GroupFacts:
+        """Return the live members of a consumer group, and what this principal may do with it."""
         described = self._ask_each(
-            lambda timeout: self._client.describe_consumer_groups([group], request_timeout=timeout),
+            lambda timeout: self._client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=timeout
+            ),
             absent=(KafkaError.GROUP_ID_NOT_FOUND,),
         )[group]
-        return [] if described is None else [member.client_id for member in described.members]
+        if described is None:
+            return GroupFacts()
+        return GroupFacts(
+            client_ids=tuple(member.client_id for member in described.members),
+            allowed=_operations(described.authorized_operations),
+        )
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
@@ -288,7 +286,8 @@ class ClusterAdmin:
 
     def topic_setting(self, names: Iterable[str], setting: str) -> dict[str, str | None]:
         """Return a setting of each topic; None where it does not exist or cannot be read."""
-        return self._topic_configs(sorted(set(names)), setting)
+        found = self._topic_values(sorted(set(names)))
+        return {name: (values or {}).get(setting) for name, values in found.items()}
 
     def _offsets(
         self,
@@ -309,7 +308,7 @@ class ClusterAdmin:
             for entry, answer in answers.items()
         }
 
-    def _topic_configs(self, names: Sequence[str], setting: str) -> dict[str, str | None]:
+    def _topic_values(self, names: Sequence[str]) -> dict[str, Values | None]:
         if not names:
             return {}
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
@@ -317,10 +316,7 @@ class ClusterAdmin:
             lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
             absent=(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART),
         )
-        return {
-            resource.name: entries[setting].value if entries and setting in entries else None
-            for resource, entries in answers.items()
-        }
+        return {resource.name: _values(entries) for resource, entries in answers.items()}
 
     def _wait_until_described(self, names: Sequence[str]) -> None:
         """Return once brokers describe new topics: they learn of them a moment later."""
@@ -330,83 +326,6 @@ class ClusterAdmin:
                 return
             time.sleep(0.02)
         raise self._unreachable()
-
-    def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
-        """Return the one answer of a call."""
-        future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
-        try:
-            return self._result(future)
-        except KafkaException as error:
-            raise self._explained(error) from error
-
-    def _ask_each(
-        self,
-        call: Callable[[float], Mapping[Key, Future[Any]]],
-        absent: Sequence[int] = (),
-    ) -> dict[Key, Any]:
-        """Return the answer for each key; None where it is one of the codes in `absent`."""
-        deadline = time.monotonic() + self._deadline_seconds
-        while True:
-            answers: dict[Key, Any] = {}
-            key: Key | None = None
-            try:
-                for key, future in self._futures(call).items():
-                    try:
-                        answers[key] = self._result(future)
-                    except KafkaException as error:
-                        if error.args[0].code() not in absent:
-                            raise
-                        answers[key] = None
-                return answers
-            except KafkaException as error:
-                again = error.args[0].code() in _TAKE_A_MOMENT
-                if not again or time.monotonic() > deadline:
-                    raise self._explained(error, about=key) from error
-                time.sleep(0.1)
-
-    def _futures(
-        self, call: Callable[[float], Mapping[Key, Future[Answer]]]
-    ) -> Mapping[Key, Future[Answer]]:
-        return call(self._deadline_seconds)
-
-    def _result(self, future: Future[Answer]) -> Answer:
-        """Wait for an answer, serving librdkafka's log and error callbacks meanwhile."""
-        deadline = time.monotonic() + self._deadline_seconds + 1
-        while not future.done():
-            if time.monotonic() > deadline:
-                raise self._unreachable()
-            wait([future], timeout=0.05)
-            self._client.poll(0)
-        return future.result()
-
-    def _remember(self, error: KafkaError) -> None:
-        self._last_error = error
-
-    def _explained(self, error: KafkaException, about: object = None) -> Exception:
-        """Return what a failed question about a topic or a group means for the user."""
-        if kind := _DENIED.get(error.args[0].code()):
-            return _denied(kind, about)
-        codes = {error.args[0].code()}
-        if self._last_error is not None:
-            codes.add(self._last_error.code())
-        if codes & _UNANSWERED:
-            return self._unreachable()
-        return error
-
-    def _unreachable(self) -> ClusterUnreachable:
-        self._client.poll(0)
-        last = self._last_error
-        reason = f" (last error: {last.str()})" if last else ""
-        servers = self._settings.bootstrap_servers
-        if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):
-            return ClusterUnreachable(
-                f"the brokers at {servers} refused the connection{reason}; correct the "
-                f"security.protocol, sasl and ssl entries of kafka.properties"
-            )
-        return ClusterUnreachable(
-            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
-            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
-        )
 
 
 def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
@@ -418,7 +337,7 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
     return answers
 
 
-def _facts(topic: Any, max_message_bytes: int) -> TopicFacts:
+def _topic_facts(topic: Any, values: Values | None) -> TopicFacts:
     if topic is None:
         return TopicFacts(exists=False)
     return TopicFacts(
@@ -426,21 +345,30 @@ def _facts(topic: Any, max_message_bytes: int) -> TopicFacts:
         topic_id=str(topic.topic_id),
         partitions=len(topic.partitions),
         replication_factor=min(len(partition.replicas) for partition in topic.partitions),
-        max_message_bytes=max_message_bytes,
+        max_message_bytes=int((values or {}).get("max.message.bytes") or 0),
+        values=values,
+        allowed=_operations(topic.authorized_operations),
+        placements=tuple(
+            Placement(
+                partition=partition.id,
+                leader=None if partition.leader is None else partition.leader.id,
+                replicas=tuple(node.id for node in partition.replicas),
+                in_sync=tuple(node.id for node in partition.isr),
+            )
+            for partition in topic.partitions
+        ),
     )
 
 
-def _denied(kind: str, about: object) -> StartRefused:
-    if kind == "cluster":
-        what, needed = "the cluster", "Describe and DescribeConfigs on the cluster"
-    else:
-        name = getattr(about, "topic", None) or getattr(about, "name", None) or about
-        what = f"{kind} {name!r}"
-        needed = f"Describe on {what}"
-    return StartRefused(
-        f"{what} may not be described by this principal; grant {needed} "
-        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)"
-    )
+def _values(entries: Mapping[str, Any] | None) -> Values | None:
+    return None if entries is None else {name: entry.value for name, entry in entries.items()}
+
+
+def _operations(answered: Sequence[Any] | None) -> frozenset[str] | None:
+    """Return operations as Kafka's tools write them, for example DescribeConfigs."""
+    if answered is None:
+        return None
+    return frozenset("".join(map(str.capitalize, o.name.split("_"))) for o in answered)
 
 
 def _not_created(name: str, error: KafkaError) -> str:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from eosframework.config import Settings
+from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin import ClusterAdmin, TopicFacts
+from eosframework.kafka.access import topic_access
+from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.registry import (
@@ -21,6 +22,7 @@ from eosframework.kafka.registry import (
     owner_key,
     topic_key,
 )
+from eosframework.kafka.verification import require_verified
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import co_partitioned
@@ -33,18 +35,16 @@ class Facts:
     Args:
         topics: every topic that the graph names, existing or not.
         committed: positions of the application's group in all source partitions.
-        group_client_ids: of the group's live members.
-        transaction_max_timeout_ms: the brokers'; None: it cannot be read.
-        offsets_retention_minutes: the brokers'; None: it cannot be read.
+        group: the application's.
+        brokers: settings of each broker; None: they may not be read.
     """
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
     registered: Registered
     committed: Sequence[Position] = ()
-    group_client_ids: Sequence[str] = ()
-    transaction_max_timeout_ms: int | None = None
-    offsets_retention_minutes: int | None = None
+    group: GroupFacts = field(default_factory=GroupFacts)
+    brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
 
     @property
     def smallest_output_bytes(self) -> int | None:
@@ -52,11 +52,17 @@ class Facts:
         limits = [t.max_message_bytes for t in self.topics.values() if t.max_message_bytes]
         return min(limits, default=None)
 
+    def broker_number(self, name: str) -> int | None:
+        """Return a setting that all brokers share; None where one differs or cannot be read."""
+        values = {(settings or {}).get(name) for settings in self.brokers.values()}
+        return _number(values.pop()) if len(values) == 1 else None
+
 
 def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry) -> Facts:
     """Refuse to start where the guarantee would not hold; then register the topology.
 
-    1. gather  2. refuse  3. write what the registry does not have yet
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. write what the
+    registry does not have yet
 
     Raises:
         StartRefused: says what does not fit and what to do; nothing was started.
@@ -66,6 +72,12 @@ def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry:
     registry.ensure()
     facts = gather(graph, admin, registry)
     refuse(graph, settings, facts)
+    if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
+        require_verified(
+            settings.kafka.bootstrap_servers,
+            facts.brokers,
+            assume=settings.kafka.assume_transaction_verification,
+        )
     registry.write(registrations(graph, facts))
     registry.refresh()
     return facts
@@ -75,7 +87,8 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
     """Ask the cluster for everything that the rules need."""
     topics = admin.describe_topics([*source_topics(graph), *sink_topics(graph)])
     # First of the questions about the group: of one that is denied, others only time out.
-    group_client_ids = admin.group_client_ids(graph.application)
+    group = admin.describe_group(graph.application)
+    brokers = admin.broker_settings()
     partitions = [
         TopicPartition(topic, number)
         for topic in source_topics(graph)
@@ -86,9 +99,8 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         topics=topics,
         registered=registry.refresh(),
         committed=admin.committed(graph.application, partitions, stable=False),
-        group_client_ids=group_client_ids,
-        transaction_max_timeout_ms=_number(admin.broker_setting("transaction.max.timeout.ms")),
-        offsets_retention_minutes=_number(admin.broker_setting("offsets.retention.minutes")),
+        group=group,
+        brokers=brokers,
     )
 
 
@@ -102,6 +114,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_another_cluster(graph, facts)
     refuse_another_application(graph, facts)
     refuse_missing_topics(graph, facts)
+    refuse_denied_access(graph, facts)
     for part in graph.sub_topologies:
         counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
         co_partitioned(part.name, counts)
@@ -157,7 +170,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
             f"fence each other. Give this one another name; or, if it is the same one with new "
             f"inputs, say so: eosframework positions set APP {declared[0]}=earliest"
         )
-    strangers = sorted({c for c in facts.group_client_ids if not c.startswith(CLIENT_ID)})
+    strangers = sorted({c for c in facts.group.client_ids if not c.startswith(CLIENT_ID)})
     if strangers:
         raise StartRefused(
             f"consumer group {graph.application!r} has members that are no eosframework workers "
@@ -180,6 +193,19 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
             f"topic {', '.join(missing)} does not exist; create what is missing with "
             f"`eosframework apply APP`, or correct the name in the topology"
         )
+
+
+def refuse_denied_access(graph: Graph, facts: Facts) -> None:
+    """Raise if an ACL is missing that the first record would ask for."""
+    allowed = {f"Topic {name}": topic.allowed for name, topic in facts.topics.items()}
+    allowed[f"Group {graph.application}"] = facts.group.allowed
+    for access in topic_access(graph, source_topics(graph), sink_topics(graph)):
+        if missing := access.missing(allowed.get(f"{access.kind} {access.name}")):
+            raise StartRefused(
+                f"this principal is not allowed {missing} on {access.kind.lower()} {access.name}, "
+                f"which the application needs; grant {missing} on {access.kind} {access.name} "
+                f"(`eosframework plan APP` lists every ACL a worker needs)"
+            )
 
 
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
@@ -207,7 +233,7 @@ def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
 
 def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
     """Raise if brokers would refuse the transaction timeout."""
-    limit_ms = facts.transaction_max_timeout_ms
+    limit_ms = facts.broker_number("transaction.max.timeout.ms")
     wanted_seconds = settings.worker.transaction_timeout_seconds
     if limit_ms is not None and wanted_seconds * 1000 > limit_ms:
         raise StartRefused(
@@ -219,7 +245,7 @@ def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
 
 def retention_note(facts: Facts) -> str | None:
     """Return what to know about a stop; None where the retention cannot be read."""
-    minutes = facts.offsets_retention_minutes
+    minutes = facts.broker_number("offsets.retention.minutes")
     if minutes is None:
         return None
     long = f"{minutes / 1440:g} days" if minutes >= 1440 else f"{minutes} minutes"

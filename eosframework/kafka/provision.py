@@ -9,6 +9,7 @@ from typing import Any
 
 from eosframework.config import Settings
 from eosframework.errors import StartRefused, TopologyError
+from eosframework.kafka.access import needed_access
 from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
 from eosframework.kafka.guards import (
     Facts,
@@ -20,7 +21,7 @@ from eosframework.kafka.guards import (
 )
 from eosframework.kafka.registry import Registry
 from eosframework.topology.graph import Graph
-from eosframework.txnid import prefix, tasks
+from eosframework.txnid import tasks
 
 
 class TopicRole(StrEnum):
@@ -89,13 +90,14 @@ def plan(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Regist
         _planned_registry(registry, registry_facts),
     )
     note = retention_note(facts)
+    access = needed_access(graph, source_topics(graph), sink_topics(graph), registry.topic)
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
         consumer_group=graph.application,
         topics=topics,
         transactional_ids=tuple(_transactional_ids(graph, facts)),
-        acls=tuple(_acls(graph, registry)),
+        acls=tuple(map(str, access)),
         notes=() if note is None else (note,),
         refused=_refusal(graph, settings, facts, topics),
     )
@@ -166,18 +168,6 @@ def _transactional_ids(graph: Graph, facts: Facts) -> list[str]:
         if len(set(counts.values())) == 1 and all(counts.values()):
             ids += [str(task) for task in tasks(graph.application, part.name, counts)]
     return ids
-
-
-def _acls(graph: Graph, registry: Registry) -> list[str]:
-    """Return what the principal of a worker has to be allowed, if the cluster has an authorizer."""
-    return [
-        *(f"Topic {topic}: Read, Describe" for topic in source_topics(graph)),
-        *(f"Topic {topic}: Write, Describe" for topic in sink_topics(graph)),
-        f"Topic {registry.topic}: Create, Read, Write, Describe, DescribeConfigs",
-        f"TransactionalId {prefix(graph.application)}* (prefixed): Write, Describe",
-        f"Group {graph.application}: Read, Describe",
-        "Cluster: DescribeConfigs",
-    ]
 
 
 def _refusal(

@@ -75,9 +75,9 @@ def set_positions(
     registry.ensure()
     facts = gather(graph, admin, registry)
     refuse_another_cluster(graph, facts)
-    if facts.group_client_ids:
+    if facts.group.client_ids:
         raise StartRefused(
-            f"application {graph.application!r} has {len(facts.group_client_ids)} running "
+            f"application {graph.application!r} has {len(facts.group.client_ids)} running "
             f"workers; stop them before their positions are set"
         )
     wanted = _by_partition(graph, wishes, facts)

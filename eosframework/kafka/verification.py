@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -50,30 +50,65 @@ def require_transaction_verification(
     with _lock:
         if cluster in _verified:
             return
-        _check(cluster, AdminClient(reachable), assume, timeout_seconds)
-        _verified.add(cluster)
+        brokers = _ask(cluster, AdminClient(reachable), timeout_seconds)
+        require_verified(cluster, brokers, assume=assume)
 
 
-def _check(cluster: str, admin: AdminClient, assume: bool, timeout_seconds: float) -> None:
-    answers = _ask(cluster, admin, timeout_seconds)
-    unreadable: list[str] = []
-    verified = 0
-    for broker, answer in answers.items():
-        try:
-            entries = answer.result()
-        except KafkaException as error:
-            unreadable.append(f"broker {broker}: {error.args[0]}")
-            if _is_unauthorized(error) and not assume:
-                raise StartRefused(_unreadable_message(cluster, unreadable)) from error
-            continue
-        _require_enabled(cluster, broker, entries)
-        verified += 1
-    if not verified and not assume:
-        raise StartRefused(_unreadable_message(cluster, unreadable))
+def require_verified(
+    cluster: str, brokers: Mapping[int, Mapping[str, str | None] | None], *, assume: bool = False
+) -> None:
+    """Refuse what the settings of a cluster's brokers do not rule out, as above; asks nobody.
+
+    The answer holds for all producers that this process makes for the cluster.
+
+    Args:
+        cluster: its bootstrap.servers.
+        brokers: settings of each broker; None: they cannot be read.
+        assume: take it for granted where no broker's setting can be read.
+
+    Raises:
+        StartRefused: the setting is off, missing, or cannot be read.
+    """
+    for broker, settings in brokers.items():
+        if settings is not None and (wrong := unverified(broker, settings)):
+            raise StartRefused(f"{cluster}: {wrong}")
+    if not any(settings is not None for settings in brokers.values()) and not assume:
+        raise StartRefused(
+            f"{SETTING} of {cluster} cannot be read, so it is not known whether a delayed frame "
+            f"could tear a transaction. Grant DescribeConfigs on the cluster, or, if you know "
+            f"that it is on, set assume_transaction_verification"
+        )
+    _verified.add(cluster)
 
 
-def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[str, Any]:
-    """Return a future of each broker's settings."""
+def unverified(broker: int, settings: Mapping[str, str | None]) -> str | None:
+    """Return why a broker with these settings does not verify transactions; None: it does."""
+    value = settings.get(SETTING)
+    if value is None:
+        return (
+            f"broker {broker} has no setting {SETTING}, so it is older than Kafka 3.6 and a "
+            f"delayed frame could tear a transaction; upgrade the brokers"
+        )
+    if value.lower() != "true":
+        return (
+            f"broker {broker} has {SETTING}={value}, expected true: a delayed frame could tear a "
+            f"transaction. Set {SETTING}=true on every broker (it may be changed while they run) "
+            f"and start again"
+        )
+    return None
+
+
+def _settings(answer: Any) -> Mapping[str, str | None] | None:
+    try:
+        return {name: entry.value for name, entry in answer.result().items()}
+    except KafkaException:
+        return None
+
+
+def _ask(
+    cluster: str, admin: AdminClient, timeout_seconds: float
+) -> dict[int, Mapping[str, str | None] | None]:
+    """Return each broker's settings; None where they cannot be read."""
     try:
         brokers = admin.list_topics(timeout=timeout_seconds).brokers
     except KafkaException as error:
@@ -84,38 +119,9 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[str, 
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
     describe = cast("Any", admin.describe_configs)  # pyright: ignore[reportUnknownMemberType]
     # A call takes one broker at most (rd_kafka_DescribeConfigs); they all wait at the same time.
-    return {
-        resource.name: answer
+    answers = [
+        (int(resource.name), answer)
         for one in resources
         for resource, answer in describe([one], request_timeout=timeout_seconds).items()
-    }
-
-
-def _require_enabled(cluster: str, broker: str, entries: Mapping[str, Any]) -> None:
-    entry = entries.get(SETTING)
-    if entry is None:
-        raise StartRefused(
-            f"broker {broker} of {cluster} has no setting {SETTING}, so it is older than Kafka "
-            f"3.6 and a delayed frame could tear a transaction; upgrade the brokers"
-        )
-    if str(entry.value).lower() != "true":
-        raise StartRefused(
-            f"broker {broker} of {cluster} has {SETTING}={entry.value}, expected true: a delayed "
-            f"frame could tear a transaction. Set {SETTING}=true on every broker (it may be "
-            f"changed while they run) and start again"
-        )
-
-
-def _is_unauthorized(error: KafkaException) -> bool:
-    return error.args[0].code() in (
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    )
-
-
-def _unreadable_message(cluster: str, unreadable: list[str]) -> str:
-    return (
-        f"{SETTING} of {cluster} cannot be read ({'; '.join(unreadable)}), so it is not known "
-        f"whether a delayed frame could tear a transaction. Grant DescribeConfigs on the cluster, "
-        f"or, if you know that it is on, set assume_transaction_verification"
-    )
+    ]
+    return {broker: _settings(answer) for broker, answer in answers}

@@ -4,7 +4,7 @@ import pytest
 
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
-from eosframework.kafka.admin import TopicFacts
+from eosframework.kafka.admin import GroupFacts, TopicFacts
 from eosframework.kafka.guards import Facts, refuse, registrations, retention_note
 from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.registry import Registered, interpret
@@ -19,8 +19,7 @@ HEALTHY = Facts(
     topics={"raw": RAW, "late": TopicFacts(True, "id-2", 4), "dead": TopicFacts(True, "id-3", 1)},
     registered=Registered(),
     committed=(Position("raw", 0, None), Position("raw", 1, None)),
-    transaction_max_timeout_ms=900_000,
-    offsets_retention_minutes=10_080,
+    brokers={1: {"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"}},
 )
 
 
@@ -98,7 +97,7 @@ def test_a_lost_offset_is_refused_and_never_read_from_elsewhere():
 
 
 def test_a_timeout_above_the_brokers_is_refused_with_both_figures():
-    message = refusal(replace(HEALTHY, transaction_max_timeout_ms=20_000))
+    message = refusal(replace(HEALTHY, brokers={1: {"transaction.max.timeout.ms": "20000"}}))
     assert "worker.transaction_timeout_seconds=30" in message
     assert "transaction.max.timeout.ms=20000" in message
 
@@ -111,8 +110,25 @@ def test_an_application_of_the_same_name_with_other_inputs_is_refused():
 
 
 def test_members_that_are_no_workers_are_refused_by_client_id():
-    message = refusal(replace(HEALTHY, group_client_ids=["eosframework-consumer", "sarama"]))
+    message = refusal(replace(HEALTHY, group=GroupFacts(("eosframework-consumer", "sarama"))))
     assert "(client.id sarama)" in message
+
+
+@pytest.mark.parametrize(("topic", "operation"), [("raw", "Read"), ("late", "Write")])
+def test_a_topic_that_may_not_be_used_is_refused_before_its_first_record(
+    topic: str, operation: str
+):
+    allowed = frozenset({"Read", "Write", "Describe"})
+    facts = with_topics(HEALTHY, **{topic: TopicFacts(True, "id-1", 2, allowed=allowed)})
+    refuse(GRAPH, Settings(), facts)
+    denied = TopicFacts(True, "id-1", 2, allowed=allowed - {operation})
+    message = refusal(with_topics(HEALTHY, **{topic: denied}))
+    assert f"grant {operation} on Topic {topic}" in message
+
+
+def test_a_group_that_may_not_be_read_is_refused():
+    message = refusal(replace(HEALTHY, group=GroupFacts(allowed=frozenset({"Describe"}))))
+    assert "grant Read on Group flights" in message
 
 
 def test_a_registry_copied_from_another_cluster_is_refused():

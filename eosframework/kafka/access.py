@@ -1,0 +1,61 @@
+"""What the principal of a worker has to be allowed, where the cluster has an authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eosframework.topology.graph import Graph
+from eosframework.txnid import prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Operations on one resource, or on all whose name begins so.
+
+    Args:
+        kind: as Kafka's tools write it: Topic, Group, TransactionalId or Cluster.
+        name: None: the cluster, which has none.
+        operations: as Kafka's tools write them, for example DescribeConfigs.
+    """
+
+    kind: str
+    name: str | None
+    operations: tuple[str, ...]
+    is_prefix: bool = False
+
+    def __str__(self) -> str:
+        name = "" if self.name is None else f" {self.name}"
+        return f"{self.kind}{name}{'* (prefixed)' if self.is_prefix else ''}: {self.listed}"
+
+    @property
+    def listed(self) -> str:
+        """The operations, for a sentence."""
+        return ", ".join(self.operations)
+
+    def missing(self, allowed: frozenset[str] | None) -> str:
+        """Return the operations that are not `allowed`; empty where brokers do not say."""
+        if allowed is None:
+            return ""
+        return " and ".join(name for name in self.operations if name not in allowed)
+
+
+def needed_access(
+    graph: Graph, sources: Sequence[str], sinks: Sequence[str], registry: str
+) -> list[Access]:
+    """Return everything that a worker of this topology has to be allowed."""
+    return [
+        *topic_access(graph, sources, sinks),
+        Access("Topic", registry, ("Create", "Read", "Write", "Describe", "DescribeConfigs")),
+        Access("TransactionalId", prefix(graph.application), ("Write", "Describe"), is_prefix=True),
+        Access("Cluster", None, ("DescribeConfigs",)),
+    ]
+
+
+def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> list[Access]:
+    """Return what it does with the topics that the topology names, and with its group."""
+    return [
+        *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
+        *(Access("Topic", topic, ("Write", "Describe")) for topic in sinks),
+        Access("Group", graph.application, ("Read", "Describe")),
+    ]

@@ -1,0 +1,150 @@
+"""How questions to a cluster are put: blocking, each within one deadline, failures explained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, StartRefused
+from eosframework.kafka.properties import Role, client_properties, new_client
+
+Answer = TypeVar("Answer")
+Key = TypeVar("Key")
+
+UNANSWERED = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError.REQUEST_TIMED_OUT,
+}
+_REFUSED = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""What an ACL is missing on."""
+
+TAKE_A_MOMENT = {
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
+"""What a cluster answers that has just started or created the topic."""
+
+
+class Asking:
+    """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._deadline_seconds = settings.request_timeout_seconds
+        self._last_error: KafkaError | None = None
+        properties = client_properties(settings, Role.ADMIN)
+        properties["error_cb"] = self._remember
+        # Any: the stubs leave the futures' results open.
+        self._client: Any = new_client(AdminClient, properties)
+
+    def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
+        """Return the one answer of a call."""
+        future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
+        try:
+            return self._result(future)
+        except KafkaException as error:
+            raise self._explained(error) from error
+
+    def _ask_each(
+        self,
+        call: Callable[[float], Mapping[Key, Future[Any]]],
+        absent: Sequence[int] = (),
+    ) -> dict[Key, Any]:
+        """Return the answer for each key; None where it is one of the codes in `absent`."""
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            answers: dict[Key, Any] = {}
+            key: Key | None = None
+            try:
+                for key, future in self._futures(call).items():
+                    try:
+                        answers[key] = self._result(future)
+                    except KafkaException as error:
+                        if error.args[0].code() not in absent:
+                            raise
+                        answers[key] = None
+                return answers
+            except KafkaException as error:
+                again = error.args[0].code() in TAKE_A_MOMENT
+                if not again or time.monotonic() > deadline:
+                    raise self._explained(error, about=key) from error
+                time.sleep(0.1)
+
+    def _futures(
+        self, call: Callable[[float], Mapping[Key, Future[Answer]]]
+    ) -> Mapping[Key, Future[Answer]]:
+        return call(self._deadline_seconds)
+
+    def _result(self, future: Future[Answer]) -> Answer:
+        """Wait for an answer, serving librdkafka's log and error callbacks meanwhile."""
+        deadline = time.monotonic() + self._deadline_seconds + 1
+        while not future.done():
+            if time.monotonic() > deadline:
+                raise self._unreachable()
+            wait([future], timeout=0.05)
+            self._client.poll(0)
+        return future.result()
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def _explained(self, error: KafkaException, about: object = None) -> Exception:
+        """Return what a failed question about a topic or a group means for the user."""
+        if kind := DENIED.get(error.args[0].code()):
+            return _denied(kind, about)
+        codes = {error.args[0].code()}
+        if self._last_error is not None:
+            codes.add(self._last_error.code())
+        if codes & UNANSWERED:
+            return self._unreachable()
+        return error
+
+    def _unreachable(self) -> ClusterUnreachable:
+        self._client.poll(0)
+        last = self._last_error
+        reason = f" (last error: {last.str()})" if last else ""
+        servers = self._settings.bootstrap_servers
+        if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):
+            return ClusterUnreachable(
+                f"the brokers at {servers} refused the connection{reason}; correct the "
+                f"security.protocol, sasl and ssl entries of kafka.properties"
+            )
+        return ClusterUnreachable(
+            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
+            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
+        )
+
+
+def _denied(kind: str, about: object) -> StartRefused:
+    if kind == "cluster":
+        what, needed = "the cluster", "Describe and DescribeConfigs on the cluster"
+    else:
+        name = getattr(about, "topic", None) or getattr(about, "name", None) or about
+        what = f"{kind} {name!r}"
+        needed = f"Describe on {what}"
+    return StartRefused(
+        f"{what} may not be described by this principal; grant {needed} "
+        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)"
+    )
