@@ -25,11 +25,13 @@ class Serde:
         name: `bytes`, `string`, `integer`, `float`, `json`, or `module:Model`.
         encode: value to bytes; None where the value already is the bytes.
         decode: bytes to value; None where the value is the bytes themselves.
+        model: the pydantic model of the values, if they have one.
     """
 
     name: str
     encode: Callable[[Any], bytes] | None
     decode: Callable[[bytes], Any] | None
+    model: type[BaseModel] | None = None
 
 
 SerdeLike = str | type | Serde
@@ -73,7 +75,7 @@ def model_serde(model: type[BaseModel]) -> Serde:
         return to_json(value)
 
     name = references.name_of(model) or model.__qualname__
-    return Serde(name, encode, adapter.validator.validate_json)
+    return Serde(name, encode, adapter.validator.validate_json, model)
 
 
 def _named(name: str) -> Serde:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from pydantic import BaseModel, ValidationError
+
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
 from eosframework.topology.flatten import flatten
@@ -20,6 +22,8 @@ from eosframework.topology.spec import (
     SinkSpec,
     SourceSpec,
     StepSpec,
+    TableMode,
+    TableSpec,
     TopologySpec,
 )
 
@@ -237,6 +241,50 @@ class Stream:
                 name=name,
             )
             self.node.sinks.append((sink, place))
+
+    def to_table(
+        self,
+        table: str,
+        *,
+        mode: TableMode = "append",
+        keys: str | tuple[str, ...] | list[str] = (),
+        row: FunctionLike | None = None,
+        model: type[BaseModel] | str | None = None,
+        key: SerdeLike | None = None,
+        value: SerdeLike | None = None,
+        on_error: Literal["fail", "skip", "dead_letter"] | None = None,
+    ) -> None:
+        """Write the stream into a table of the database, each record once.
+
+        Several tables of one stream take a record in one transaction.
+
+        Args:
+            table: its name, with its schema before a dot where it has one.
+            mode: `"append"`, `"upsert"`, or `"upsert_delete"`: a null value deletes its row.
+            keys: columns that tell rows apart, for both kinds of upsert.
+            row: takes the whole record and returns its row, a list of rows or None; a row is a
+                dict or a model. None: the record's value is the row.
+            model: pydantic model with the columns, from which `apply` creates the table.
+            key: serde of the key on the way to the database. None: that of the source.
+            value: serde of the value on the way. None: the model's, or that of the source.
+            on_error: for a row that the database refuses. None: as the stream.
+        """
+        place = caller()
+        try:
+            declared = TableSpec(
+                table=table,
+                mode=mode,
+                keys=(keys,) if isinstance(keys, str) else tuple(keys),
+                row=None if row is None else self.recording.reference("row", row),
+                model=None if model is None else self.recording.model(model),
+                key=None if key is None else self.recording.serde(key),
+                value=None if value is None else self.recording.serde(value),
+                on_error=on_error,
+            )
+        except ValidationError as error:
+            detail = error.errors()[0]
+            raise TopologyError(f"{place}: to_table({table!r}): {detail['msg']}") from error
+        self.node.sinks.append((declared, place))
 
     def _step(self, operator: str, function: FunctionLike) -> Stream:
         step = StepSpec.model_validate({operator: self.recording.reference(operator, function)})

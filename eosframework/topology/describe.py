@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eosframework.topology.graph import Function, Graph, OnError, Sink, Source, Step, SubTopology
+from eosframework.topology.graph import (
+    Function,
+    Graph,
+    OnError,
+    Persister,
+    Sink,
+    Source,
+    Step,
+    SubTopology,
+    TableSink,
+)
 from eosframework.txnid import co_partitioned, registry_topic, tasks
 
 Partitions = Mapping[str, int]
@@ -31,6 +41,7 @@ def describe(graph: Graph, partitions: Partitions | None = None) -> dict[str, An
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [_describe_part(graph, part, partitions or {}) for part in parts],
+        "persisters": [_describe_persister(persister) for persister in graph.persisters],
     }
 
 
@@ -47,6 +58,9 @@ def as_text(graph: Graph, partitions: Partitions | None = None) -> str:
         for topic in part["sink_topics"]:
             lines.append(f"  writes {topic}")
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
+    for persister in graph.persisters:
+        lines += ["", f"rows of {persister.name}, from {persister.topic}"]
+        lines += [f"  → {_table_label(table)}" for table in persister.tables]
     for part in graph.sub_topologies:
         lines += ["", f"records of {part.name}"]
         shown: set[int] = set()
@@ -67,7 +81,12 @@ def as_mermaid(graph: Graph) -> str:
             lines.append(f"    {nodes.of(id(node))}[{_quote(_label(node))}]")
             edges += _edges(node, nodes, topics)
         lines.append("  end")
+    tables = _Ids("d")
+    for persister in graph.persisters:
+        for table in persister.tables:
+            edges.append(f"{topics.of(persister.topic)} --> {tables.of(table.table)}")
     lines += [f"  {name}[({_quote(str(topic))})]" for topic, name in topics.known.items()]
+    lines += [f"  {name}[[{_quote(f'table {table}')}]]" for table, name in tables.known.items()]
     return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
 
 
@@ -86,6 +105,27 @@ def _describe_part(graph: Graph, part: SubTopology, partitions: Partitions) -> d
         "sinks": [_describe_sink(n) for n in _walk(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
         "dynamic_sinks": list(part.dynamic_sinks),
+    }
+
+
+def _describe_persister(persister: Persister) -> dict[str, Any]:
+    return {
+        "name": persister.name,
+        "topic": persister.topic,
+        "sub_topology": persister.sub_topology,
+        "key": persister.key.name,
+        "value": persister.value.name,
+        "on_error": str(persister.on_error),
+        "tables": [
+            {
+                "table": table.table,
+                "mode": str(table.mode),
+                "keys": list(table.keys),
+                "row": None if table.row is None else table.row.name,
+                "on_error": str(table.on_error),
+            }
+            for table in persister.tables
+        ],
     }
 
 
@@ -196,6 +236,11 @@ def _label(node: Node) -> str:
             return f"write {_target(node)}"
         case Step():
             return node.name
+
+
+def _table_label(table: TableSink) -> str:
+    keys = f" by {', '.join(table.keys)}" if table.keys else ""
+    return f"table {table.table} ({table.mode}{keys})"
 
 
 def _target(sink: Sink) -> str:

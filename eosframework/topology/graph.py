@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pydantic import BaseModel
+
 from eosframework.serdes import Serde
 
 
@@ -103,6 +105,56 @@ class Source:
     children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
 
 
+class TableMode(StrEnum):
+    """How rows enter a table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    UPSERT_DELETE = "upsert_delete"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSink:
+    """The end of a stream in a table of the database.
+
+    Args:
+        table: its name, with a schema before a dot where one was given.
+        keys: columns that tell rows apart; empty where rows are appended.
+        row: takes the whole record and returns a row, a list of rows or None; None: the value.
+        model: pydantic model with the columns, where one is known.
+        on_error: for rows that the database refuses; a dead letter goes to the table of refused
+            rows.
+    """
+
+    name: str
+    table: str
+    mode: TableMode
+    keys: tuple[str, ...]
+    row: Function | None
+    model: type[BaseModel] | None
+    on_error: Policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Persister:
+    """What carries a topic's records into tables; one task for each partition.
+
+    Args:
+        tables: those that every record goes to, in one transaction of the database.
+        on_error: for records that do not decode.
+        sub_topology: that which writes the topic, if it is the application's own: it has a
+            partition for each task of that one. None: a source topic, read as it is.
+    """
+
+    name: str
+    topic: str
+    key: Serde
+    value: Serde
+    tables: tuple[TableSink, ...]
+    on_error: Policy
+    sub_topology: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SubTopology:
     """Streams connected without a repartition topic; one task for each of its partitions."""
@@ -121,3 +173,4 @@ class Graph:
 
     application: str
     sub_topologies: tuple[SubTopology, ...]
+    persisters: tuple[Persister, ...] = ()

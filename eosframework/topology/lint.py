@@ -10,13 +10,14 @@ from eosframework.topology.lint_topics import topic_findings
 from eosframework.topology.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, in_order, name_of_part
 from eosframework.topology.spec import DEFAULT_BRANCH, SIDE_EFFECTS, StreamSpec
+from eosframework.topology.tables import table_findings
 from eosframework.txnid import refuse_bad_name, refuse_reserved_name
 
 
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
     rules = (_names, _duplicate_names, _parents, _cycles, _functions, _serdes, _ends, _parts)
-    findings = [*app.problems, *topic_findings(app)]
+    findings = [*app.problems, *topic_findings(app), *table_findings(app)]
     for rule in rules:
         findings.extend(rule(app))
     unique = {(f.place, f.message): f for f in findings}
@@ -116,9 +117,12 @@ def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
             yield ("streams", name, "steps", i, step.operator), step.function
         for branch, predicate in stream.predicates.items():
             yield ("streams", name, "branch", branch), predicate
-        for i, sink in enumerate(stream.to):
+        for i, sink in stream.sinks:
             if sink.topic_from is not None:
                 yield ("streams", name, "to", i, "topic_from"), sink.topic_from
+        for i, table in stream.tables:
+            if table.row is not None:
+                yield ("streams", name, "to", i, "row"), table.row
 
 
 def _serdes(app: LoadedApp) -> Iterator[Finding]:
@@ -156,8 +160,8 @@ def _ends(app: LoadedApp) -> Iterator[Finding]:
             yield Finding(
                 app.source_map.find(("streams", name, KEY)),
                 "no-sink",
-                f"stream {name!r} has no topic to go to, no peek or process, and no stream reads "
-                f"it; its records are dropped. Give it a `to`",
+                f"stream {name!r} has no topic or table to go to, no peek or process, and no "
+                f"stream reads it; its records are dropped. Give it a `to`",
                 Severity.WARNING,
             )
         for branch in stream.branch_names:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from eosframework.topology.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, name_of_part, origins
 from eosframework.topology.spec import DeadLetter, TopologySpec
+from eosframework.topology.tables import own_topics
 from eosframework.txnid import registry_topic
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -25,6 +26,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
 
 def _topic_names(app: LoadedApp) -> Iterator[Finding]:
     registry = registry_topic(app.spec.application)
+    own = set(own_topics(app.spec).values())
     for path, topic in _topics(app.spec):
         place = app.source_map.find(path)
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -40,6 +42,12 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
                 "topic-name",
                 f"topic {topic!r} is the application's own registry; use another topic",
             )
+        elif topic in own:
+            yield Finding(
+                place,
+                "topic-name",
+                f"topic {topic!r} carries rows to a table of this application; use another topic",
+            )
 
 
 def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
@@ -50,7 +58,7 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
     for name, stream in spec.streams.items():
         if isinstance(stream.on_error, DeadLetter):
             yield ("streams", name, "on_error", "dead_letter"), stream.on_error.dead_letter
-        for i, sink in enumerate(stream.to):
+        for i, sink in stream.sinks:
             if sink.topic is not None:
                 yield ("streams", name, "to", i, "topic"), sink.topic
             for j, topic in enumerate(sink.topics):
@@ -76,7 +84,7 @@ def _sources_twice(app: LoadedApp) -> Iterator[Finding]:
 def _sinks_twice(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         seen: dict[str, str] = {}
-        for i, sink in enumerate(stream.to):
+        for i, sink in stream.sinks:
             place = app.source_map.find(("streams", name, "to", i))
             if sink.topic is not None and sink.topic in seen:
                 message = (
@@ -128,7 +136,7 @@ def _loops(app: LoadedApp) -> Iterator[Finding]:
     for part in connected_parts(spec):
         reads = {spec.sources[source].topic for source in part.sources}
         for stream in part.streams:
-            for i, sink in enumerate(spec.streams[stream].to):
+            for i, sink in spec.streams[stream].sinks:
                 again = sorted(reads & {sink.topic, *sink.topics})
                 for topic in again:
                     yield Finding(

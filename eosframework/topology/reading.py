@@ -13,11 +13,14 @@ from eosframework.references import closest
 from eosframework.topology.loaded import KEY, Finding, LoadedApp, Path, Place, SourceMap
 from eosframework.topology.spec import (
     DEFAULT_BRANCH,
+    TABLE_TAG,
+    TOPIC_TAG,
     DeadLetter,
     SinkSpec,
     SourceSpec,
     StepSpec,
     StreamSpec,
+    TableSpec,
     TopologySpec,
 )
 
@@ -40,6 +43,8 @@ _EXPECTED = {
     "tuple_type": "a list",
     "too_short": "at least one",
     "string_too_short": "text",
+    "string_pattern_mismatch": "a name of a-z, 0-9 and '_', with its schema before a dot if it "
+    "needs one",
 }
 
 
@@ -190,7 +195,7 @@ class _Reader:
         return known
 
     def _take_out(self, detail: ErrorDetails) -> None:
-        section, *rest = detail["loc"] or ("",)
+        section, *rest = [p for p in detail["loc"] if p not in (TOPIC_TAG, TABLE_TAG)] or [""]
         parts = self._data.get(str(section))
         if section == "application":
             self._data["application"] = "unread"
@@ -256,7 +261,7 @@ def _needed(section: str, key: str) -> bool:
 
 
 def _has_target(sink: dict[str, Any]) -> bool:
-    return "topic" in sink or "topic_from" in sink
+    return not sink.keys().isdisjoint(("topic", "topic_from", "table"))
 
 
 def _known_keys(path: Path) -> list[str]:
@@ -270,8 +275,8 @@ def _known_keys(path: Path) -> list[str]:
             model = StreamSpec
         case ("streams", _, "steps", _):
             model = StepSpec
-        case ("streams", _, "to", _):
-            model = SinkSpec
+        case ("streams", _, "to", _, tag):
+            model = TableSpec if tag == TABLE_TAG else SinkSpec
         case _:
             model = DeadLetter
     return [field.alias or name for name, field in model.model_fields.items()]

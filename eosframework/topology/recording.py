@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from pydantic import BaseModel
+
 from eosframework import references
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike, serde_of
 from eosframework.topology.loaded import Place
-from eosframework.topology.spec import DeadLetter, SinkSpec, SourceSpec, StepSpec
+from eosframework.topology.spec import DeadLetter, SinkSpec, SourceSpec, StepSpec, TableSpec
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +32,9 @@ class Node:
     name: str | None = None
     policy: str | DeadLetter | None = None
     children: list[Node] = field(default_factory=list["Node"])
-    sinks: list[tuple[SinkSpec, Place]] = field(default_factory=list[tuple[SinkSpec, Place]])
+    sinks: list[tuple[SinkSpec | TableSpec, Place]] = field(
+        default_factory=list[tuple["SinkSpec | TableSpec", Place]]
+    )
     branches: list[tuple[str | None, Node]] = field(default_factory=list[tuple[str | None, "Node"]])
     source: str | None = None
     is_branch: bool = False
@@ -64,6 +68,10 @@ class Recording:
             return wanted
         serde = serde_of(wanted)
         return self._remember(serde.name, serde)
+
+    def model(self, wanted: str | type[BaseModel]) -> str:
+        """Return the name that the spec refers to a model by."""
+        return wanted if isinstance(wanted, str) else self.serde(wanted)
 
     def reference(self, operator: str, function: Any) -> str:
         """Return the name that the spec refers to a function by."""

@@ -21,6 +21,7 @@ from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part, origins
 from eosframework.topology.spec import DeadLetter, SinkSpec, StepSpec, StreamSpec, TopologySpec
+from eosframework.topology.tables import own_topics, persisters, rows_serdes
 
 Nodes = list["Step | Sink"]
 
@@ -53,6 +54,9 @@ class _Resolver:
         self._policies: dict[str, OnError] = {}
         self._changes: dict[str, frozenset[str]] = {}
         """By source, stream or branch: which of key and value a function may have made."""
+        self._own_topics = own_topics(app.spec)
+        self._rows: dict[str, Sink] = {}
+        """By stream: the sink of its topic of rows."""
 
     def graph(self) -> Graph:
         """Return the whole graph."""
@@ -63,7 +67,15 @@ class _Resolver:
         for name in ordered:
             self._add_stream(name, self._spec.streams[name])
         parts = [self._sub_topology(p) for p in connected_parts(self._spec) if p.streams]
-        return Graph(self._spec.application, tuple(part for part in parts if part.sources))
+        return Graph(
+            self._spec.application,
+            tuple(part for part in parts if part.sources),
+            persisters(
+                self._app,
+                self._policies,
+                {name: (sink.key, sink.value) for name, sink in self._rows.items()},
+            ),
+        )
 
     def _set_policies(self, ordered: list[str]) -> None:
         """A stream without a policy has that of the first stream it reads that has one."""
@@ -103,8 +115,13 @@ class _Resolver:
             changes |= _changed(declared.operator)
         self._ends[name] = ends
         self._changes[name] = changes
-        for declared in stream.to:
+        for _, declared in stream.sinks:
             _hang(self._sink(name, declared, changes), ends)
+        if name in self._own_topics:
+            key, value = rows_serdes(self._spec, name, changes)
+            through = SinkSpec(topic=self._own_topics[name], key=key, value=value)
+            self._rows[name] = self._sink(name, through, changes)
+            _hang(self._rows[name], ends)
         if stream.branch:
             _hang(self._branch(name, stream, changes), ends)
 
@@ -174,9 +191,11 @@ class _Resolver:
         for name in part.streams:
             stream = self._spec.streams[name]
             policy = self._policies[name]
-            if policy.topic is not None and (stream.steps or stream.to or stream.branch):
+            own = {self._own_topics[name]} if name in self._own_topics else set[str]()
+            topics.update(own)
+            if policy.topic is not None and (stream.steps or stream.sinks or stream.branch or own):
                 topics.add(policy.topic)
-            for sink in stream.to:
+            for _, sink in stream.sinks:
                 topics.update((sink.topic,) if sink.topic else sink.topics)
                 if sink.topic_from is not None:
                     dynamic.append(f"{name}.to({sink.label})")

@@ -13,7 +13,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def topology_schema() -> dict[str, Any]:
     """Return the JSON Schema of a topology file."""
     schema = TopologySpec.model_json_schema(by_alias=True)
-    sink = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/SinkSpec"}]}
+    models = [{"$ref": "#/$defs/SinkSpec"}, {"$ref": "#/$defs/TableSpec"}]
+    sink = {"anyOf": [{"type": "string"}, *models]}
     to = schema["$defs"]["StreamSpec"]["properties"]["to"]
     to.pop("items", None)
     to.pop("type", None)

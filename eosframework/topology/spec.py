@@ -13,7 +13,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -67,7 +69,7 @@ def _listed(names: Any) -> Any:
 
 
 def _sinks(sinks: Any) -> Any:
-    if isinstance(sinks, str | Mapping | SinkSpec):
+    if isinstance(sinks, str | Mapping | SinkSpec | TableSpec):
         sinks = [sinks]
     if not isinstance(sinks, list | tuple):
         return sinks
@@ -194,6 +196,74 @@ class SinkSpec(_Part):
         return self.name or self.topic or f"{self.topic_from}"
 
 
+TableMode = Literal["append", "upsert", "upsert_delete"]
+"""How rows enter a table: one more row each; the newest for each key; the same, and a null value
+deletes the row of its key."""
+
+
+class TableSpec(_Part):
+    """A table of the database that a stream goes to."""
+
+    table: str = Field(pattern=r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$")
+    """Name of the table, with its schema before a dot where that is not the first of the
+    search path."""
+
+    mode: TableMode = "append"
+    """append, upsert, or upsert_delete."""
+
+    keys: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Columns that tell rows apart, for both kinds of upsert. For upsert_delete the record's key
+    gives them: a map or model by name, any other value as the only one."""
+
+    row: str | None = None
+    """module:function that takes the whole record and returns its row, a list of rows, or None
+    for no row; a row is a map or a model. Default: the record's value. It may run again: it must
+    give the same rows for the same record."""
+
+    model: str | None = None
+    """module:Model with the columns, from which `apply` creates the table. Default: the model of
+    the record's value, where it has one and there is no `row`."""
+
+    key: str | None = None
+    """Serde of the key on the way to the database, where the rows pass through a topic.
+    Default: that of the source."""
+
+    value: str | None = None
+    """Serde of the value on the way to the database, where the rows pass through a topic.
+    Default: that of the source; json where a step made the value."""
+
+    on_error: Literal["fail", "skip", "dead_letter"] | None = None
+    """For a row that the database refuses: fail, skip, or dead_letter, the table of refused rows.
+    Default: that of the stream."""
+
+    @model_validator(mode="after")
+    def _keys_fit_the_mode(self) -> Self:
+        if self.mode == "append" and self.keys:
+            raise ValueError("mode append has no use for keys; leave them out, or use upsert")
+        if self.mode != "append" and not self.keys:
+            raise ValueError(f"mode {self.mode} needs keys: the columns that tell rows apart")
+        return self
+
+    @property
+    def label(self) -> str:
+        """What the table goes by in messages."""
+        return self.table
+
+
+TOPIC_TAG, TABLE_TAG = "<topic>", "<table>"
+"""Parts of the places of findings that no file has."""
+
+
+def _tag(sink: Any) -> str:
+    is_table = isinstance(sink, TableSpec) or (isinstance(sink, Mapping) and "table" in sink)
+    return TABLE_TAG if is_table else TOPIC_TAG
+
+
+AnySink = Annotated[
+    Annotated[SinkSpec, Tag(TOPIC_TAG)] | Annotated[TableSpec, Tag(TABLE_TAG)], Discriminator(_tag)
+]
+
+
 class StreamSpec(_Part):
     """Records on their way from sources or other streams through steps to topics."""
 
@@ -217,8 +287,23 @@ class StreamSpec(_Part):
     """For a record for which a step or a sink fails: fail, skip, or {dead_letter: TOPIC}.
     Default: that of the stream it reads, else fail."""
 
-    to: Annotated[tuple[SinkSpec, ...], BeforeValidator(_sinks)] = ()
-    """Topics that the records are written to."""
+    to: Annotated[tuple[AnySink, ...], BeforeValidator(_sinks)] = ()
+    """Topics and tables that the records are written to."""
+
+    @property
+    def sinks(self) -> list[tuple[int, SinkSpec]]:
+        """The topics, each with its place in `to`."""
+        return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, SinkSpec)]
+
+    @property
+    def tables(self) -> list[tuple[int, TableSpec]]:
+        """The tables, each with its place in `to`."""
+        return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, TableSpec)]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether its records are those of one source as they are, if it reads a source."""
+        return len(self.from_) == 1 and not self.steps
 
     @property
     def predicates(self) -> dict[str, str]:

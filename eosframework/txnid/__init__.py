@@ -11,6 +11,7 @@ from eosframework.txnid.identity import (
     refuse_bad_name,
     refuse_reserved_name,
     registry_topic,
+    rows_topic,
 )
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "refuse_bad_name",
     "refuse_reserved_name",
     "registry_topic",
+    "rows_topic",
     "tasks",
 ]

@@ -103,6 +103,11 @@ def registry_topic(application: str) -> str:
     return f"{application}.{REGISTRY}"
 
 
+def rows_topic(application: str, stream: str) -> str:
+    """Return the topic through which a stream's rows go to the database."""
+    return f"{application}.{stream}.rows"
+
+
 def refuse_bad_name(what: str, name: str) -> None:
     """Raise unless `name` can be part of a transactional id.
 
