@@ -136,6 +136,10 @@ class WorkerSettings(_Section):
     start: Start = Start.EARLIEST
     """Where a partition starts that was never committed: earliest or latest."""
 
+    receipts: bool = False
+    """Give every output and dead letter a header, eos.receipt, that tells which input record it
+    comes from, so that `eosframework audit` needs no functions. Downstream keeps the header."""
+
     batch_records: int = Field(default=2000, gt=0)
     """Records taken from the consumer at once, at most."""
 

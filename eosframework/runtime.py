@@ -75,14 +75,15 @@ def run_in_process(application: str, settings: Settings, *, until_caught_up: boo
         show(counts)
 
 
-def plan_of(graph: Graph) -> Plan:
+def plan_of(graph: Graph, *, receipts: bool = False) -> Plan:
     """Compile a graph into what a worker runs."""
     sources = [(part.name, source) for part in graph.sub_topologies for source in part.sources]
     return Plan(
         application=graph.application,
         sub_topologies={source.topic: name for name, source in sources},
-        sources={source.topic: compile_source(source) for _, source in sources},
+        sources={source.topic: compile_source(source, receipts=receipts) for _, source in sources},
         identify=lambda name, partition: TransactionalId.make(graph.application, name, partition),
+        receipts=receipts,
     )
 
 
@@ -121,7 +122,7 @@ def _worker(
             made.stop()
 
     made = Worker(
-        plan_of(graph),
+        plan_of(graph, receipts=worker.receipts),
         log,
         _outputs(graph, settings, facts, log),
         _ledger(graph, settings, registry),

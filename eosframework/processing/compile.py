@@ -20,6 +20,8 @@ The generated function for `filter → map_values → to`, shortened:
                 failed(site_of(error), m, error, out)
         return stream_time
 
+With receipts, `out.seal(mark, m)` follows for what a record gave, dead letters included.
+
 `del out[mark:]` makes a record all or nothing. The line on which an error was raised tells the
 step that failed, so that naming it costs nothing as long as nothing fails.
 """
@@ -73,10 +75,13 @@ class CompiledSource:
     text: str
 
 
-def compile_source(source: Source) -> CompiledSource:
-    """Compile what happens to each record of `source`."""
+def compile_source(source: Source, *, receipts: bool = False) -> CompiledSource:
+    """Compile what happens to each record of `source`.
+
+    With `receipts` the function must be given `ReceiptedOutputs` to append to.
+    """
     writer = _Writer()
-    writer.write_source(source)
+    writer.write_source(source, receipts=receipts)
     text = "\n".join(writer.lines)
     file_name = f"<topology {source.name}>"
     namespace = writer.names
@@ -119,7 +124,7 @@ class _Writer:
             "site_of": self._site_of,
         }
 
-    def write_source(self, source: Source) -> None:
+    def write_source(self, source: Source, *, receipts: bool) -> None:
         self._line(0, "def run(messages, out, stream_time, failed):")
         self._line(1, "emit = out.append")
         self._line(1, "for m in messages:")
@@ -130,6 +135,8 @@ class _Writer:
         self._line(2, "except Exception as error:")
         self._line(3, "del out[mark:]")
         self._line(3, "failed(site_of(error), m, error, out)")
+        if receipts:
+            self._line(2, "if len(out) > mark: out.seal(mark, m)")
         self._line(1, "return stream_time")
 
     def _site_of(self, error: Exception) -> Site:

@@ -34,10 +34,12 @@ class Progress:
     def parse(cls, metadata: str) -> Progress:
         """Read what `str` wrote; metadata that others wrote counts as no progress.
 
+        A numbering of receipts may follow (`receipts.Series`).
+
         librdkafka stores the NUL behind a C string as well; some clients return it.
         """
         match metadata.rstrip("\0").split(";"):
-            case [format_, transaction, stream_time] if format_ == _FORMAT:
+            case [format_, transaction, stream_time, *_] if format_ == _FORMAT:
                 return cls(int(transaction), int(stream_time))
             case _:
                 return cls()

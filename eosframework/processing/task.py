@@ -37,6 +37,7 @@ from eosframework.processing.ports import (
     TransactionalOutput,
 )
 from eosframework.processing.progress import Progress, latest
+from eosframework.processing.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -92,6 +93,7 @@ class Task:
         transaction_timeout_seconds: float,
         timer: RecordTimer,
         clock: Callable[[], float],
+        receipts: bool = False,
     ) -> None:
         self.identity = identity
         self.output = output
@@ -115,7 +117,8 @@ class Task:
         self._membership: object = None
         self._began_at: float | None = None
         self._records_in_transaction = 0
-        self._out: list[Output] = []
+        self._receipts = ReceiptedOutputs(identity.application) if receipts else None
+        self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._narrowing: Narrowing | None = None
         self._seconds_per_record = 0.0
 
@@ -160,6 +163,8 @@ class Task:
             assert position.offset is not None, "a start position is an offset"
             self.positions[position.topic_partition] = position.offset
             self._committed[position.topic_partition] = position.offset
+        if self._receipts is not None:
+            self._receipts.restart(positions)
         self.drop()
 
     def add(
@@ -197,7 +202,10 @@ class Task:
         positions: list[Position] = []
         for partition, offset in self.positions.items():
             if offset != self._committed[partition]:
-                positions.append(Position(*partition, offset, str(progress)))
+                metadata = str(progress)
+                if self._receipts is not None:
+                    metadata += f";{self._receipts.series(partition)}"
+                positions.append(Position(*partition, offset, metadata))
                 if partition in self._markers:
                     self._produce([self._markers[partition]])
         return Commit(self.output, positions, self._membership)
@@ -209,6 +217,8 @@ class Task:
             if offset != self._committed[partition]:
                 self._committed[partition] = offset
                 self._markers.pop(partition, None)
+        if self._receipts is not None:
+            self._receipts.committed()
         self._began_at = None
         self._records_in_transaction = 0
         self.fences_in_a_row = self.aborts_in_a_row = 0
@@ -238,6 +248,8 @@ class Task:
         self.positions.update(self._committed)
         self._pending.clear()
         self._out.clear()
+        if self._receipts is not None:
+            self._receipts.rewind()
         self._began_at = None
         self._records_in_transaction = 0
         self.failure = None
@@ -259,6 +271,8 @@ class Task:
             failpoints.hit("transaction.after_begin")
         started = self._clock()
         position = messages[-1].offset() + 1
+        if self._receipts is not None:
+            self._receipts.begin(partition, self._progress.transaction + 1)
         try:
             self._run_records(partition, messages)
         except RecordFailed as error:
@@ -266,6 +280,8 @@ class Task:
         except BaseException:
             self._out.clear()
             raise
+        if self._receipts is not None:
+            self._receipts.end(partition)
         self.positions[partition] = position
         self._records_in_transaction += len(messages)
         self.processed += len(messages)
@@ -282,6 +298,8 @@ class Task:
         if refused is not None and messages[0].offset() == refused.offset:
             site = Site("output", compiled.source.on_error)
             self.failures(site, messages[0], refused.error, self._out)
+            if self._receipts is not None:
+                self._receipts.seal(0, messages[0])
             messages = messages[1:]
         self._timer.start(self._timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
         try:

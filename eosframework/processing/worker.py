@@ -80,12 +80,14 @@ class Plan:
     Args:
         sub_topologies: the name of the sub-topology that reads each source topic.
         sources: each source topic compiled.
+        receipts: outputs get receipts; the sources are compiled for it.
     """
 
     application: str
     sub_topologies: Mapping[str, str]
     sources: Mapping[str, CompiledSource]
     identify: Callable[[str, int], TransactionalId] = field(repr=False)
+    receipts: bool = False
 
 
 class Worker:
@@ -219,6 +221,7 @@ class Worker:
                     transaction_timeout_seconds=self._options.transaction_timeout_seconds,
                     timer=self._timer,
                     clock=self._clock,
+                    receipts=self._plan.receipts,
                 )
                 task.start_at(positions)
                 starts += positions

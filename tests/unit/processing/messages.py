@@ -86,8 +86,8 @@ def source(
     return Source("in", "in", serde_of(key), serde_of(value), extractor, on_error, list(children))
 
 
-def compiled(*children: Any, **options: Any) -> CompiledSource:
-    return compile_source(source(*children, **options))
+def compiled(*children: Any, receipts: bool = False, **options: Any) -> CompiledSource:
+    return compile_source(source(*children, **options), receipts=receipts)
 
 
 def run(target: CompiledSource, messages: Any, failed: Any = None) -> list[Any]:

@@ -19,6 +19,7 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.processing.ports import Committed
+from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Plan, Worker, WorkerOptions
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
@@ -40,15 +41,18 @@ class Clock:
 class Run:
     """A worker on a broker in memory."""
 
-    def __init__(self, broker: Broker, *, source: Any = None, former: Any = None) -> None:
+    def __init__(
+        self, broker: Broker, *, source: Any = None, former: Any = None, receipts: bool = False
+    ) -> None:
         self.broker = broker
         self.log = MemoryLog(broker)
         self.outputs = MemoryOutputs(broker)
         plan = Plan(
             "app",
             {"in": "sub"},
-            {"in": source or compiled(sink())},
+            {"in": source or compiled(sink(), receipts=receipts)},
             lambda sub, partition: TransactionalId.make("app", sub, partition),
+            receipts,
         )
         options = WorkerOptions(
             commit_interval_seconds=0.1,
@@ -255,3 +259,36 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
         run.worker.run()
         assert len(broker.values) == expected
         assert run.outputs.closed == ["app-sub-0"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (TransactionAborted("aborted"), False),
+        (OutcomeUnknown("unknown, not done"), False),
+        (OutcomeUnknown("unknown, done"), True),
+        (TaskFenced("expired"), False),
+        (DataRejected("refused"), False),
+    ],
+    ids=lambda fault: f"{type(fault[0]).__name__}-{fault[1]}",
+)
+def test_receipts_are_numbered_without_a_gap_whatever_becomes_of_a_commit(fault: Any) -> None:
+    broker = broker_with(*range(5))
+    broker.commit_faults = [fault]
+    Run(broker, receipts=True).to_the_end()
+    broker.fill(0, *range(5, 9))
+    Run(broker, receipts=True).to_the_end()
+    found = [Receipt.parse(dict(output[7])[HEADER_RECEIPT]) for output in broker.visible]
+    assert [(r.offset, r.number, r.since) for r in found if r] == [(n, n, 0) for n in range(9)]
+    assert broker.positions[P0].metadata.endswith(";r1;0;9;8")
+
+
+def test_the_dead_letter_of_a_refused_record_has_a_receipt() -> None:
+    broker = broker_with(*range(5))
+    refused = DataRejected("too large")
+    broker.produce_fault = lambda o: refused if (o[0], o[1]) == ("out", b"3") else None
+    source = compiled(sink(on_error=DEAD), on_error=DEAD, receipts=True)
+    Run(broker, source=source, receipts=True).to_the_end()
+    found = [Receipt.parse(dict(output[7])[HEADER_RECEIPT]) for output in broker.visible]
+    assert [(r.offset, r.number) for r in found if r] == [(n, n) for n in range(5)]
+    assert [o[0] for o in broker.visible] == ["out", "out", "out", "dead", "out"]
