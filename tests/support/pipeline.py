@@ -49,6 +49,8 @@ streams:
     to: [{topic: NAME.tripled, value: json}]
 """
 
+DOUBLED_AND_TRIPLED = {"doubled": 2, "tripled": 3}
+
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Poll until `condition` holds, ever less often; fail with `what` was waited for."""
@@ -136,6 +138,7 @@ class Pipeline:
         topology: YAML with `NAME` where the application's name goes.
         small_outputs: the outputs take messages of at most 10,000 bytes.
         replication_factor: of every topic.
+        outputs: by name, what its records' numbers are a multiple of.
     """
 
     def __init__(
@@ -148,12 +151,13 @@ class Pipeline:
         partitions: int = 4,
         small_outputs: bool = False,
         replication_factor: int = 1,
+        outputs: Mapping[str, int] = DOUBLED_AND_TRIPLED,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.name = name
         self.directory = directory
         self.source = f"{name}.in"
-        self.outputs = {f"{name}.doubled": 2, f"{name}.tripled": 3}
+        self.outputs = {f"{name}.{output}": factor for output, factor in outputs.items()}
         self.workers: list[WorkerProcess] = []
         self._fed = 0
         self.partitions = partitions
