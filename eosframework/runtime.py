@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import structlog
 
@@ -16,13 +15,13 @@ from eosframework.config import Guarantee, Settings
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
-from eosframework.kafka.group import GroupSettings
 from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.processing.compile import compile_source
 from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
@@ -34,12 +33,6 @@ from eosframework.txnid import TransactionalId
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
 group would give the partitions to somebody else."""
-
-LONGEST_LINGER_MS = 50
-"""At 5 ms the broker took 3.9 to 6.5 µs of CPU for a record of 225 bytes, at 50 ms 2.5."""
-
-LIBRDKAFKA_BATCH_BYTES = 1_000_000
-"""librdkafka's own `batch.size`; it does not split a batch that a topic finds too large."""
 
 
 def prepare(application: str, settings: Settings) -> Graph:
@@ -98,12 +91,7 @@ def _worker(
     worker = settings.worker
     log = KafkaInputLog(
         client_properties(settings.kafka, Role.CONSUMER),
-        GroupSettings(
-            group_id=graph.application,
-            instance=instance,
-            session_timeout_seconds=worker.session_timeout_seconds,
-            heartbeat_interval_seconds=worker.heartbeat_interval_seconds,
-        ),
+        group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
     )
     parent = os.getppid()
@@ -141,7 +129,7 @@ def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLed
 def _outputs(
     graph: Graph, settings: Settings, facts: Facts, log: KafkaInputLog
 ) -> KafkaOutputs | AtLeastOnceOutputs:
-    properties = _producer_properties(settings, facts)
+    properties = producer_client(settings, facts.smallest_output_bytes)
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
@@ -151,25 +139,6 @@ def _outputs(
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=sink_topics(graph),
     )
-
-
-def _producer_properties(settings: Settings, facts: Facts) -> dict[str, Any]:
-    """Properties that follow from other settings.
-
-    A batch must fit the smallest output, or it is refused although no record is too large. No
-    request may be waited for longer than its transaction may last. A commit sends what lingers,
-    so lingering up to half the commit interval delays nothing and saves the broker requests.
-    """
-    properties = client_properties(settings.kafka, Role.PRODUCER)
-    if "socket.timeout.ms" not in settings.kafka.properties:
-        longest_ms = round(settings.worker.transaction_timeout_seconds * 1000)
-        properties["socket.timeout.ms"] = min(properties["socket.timeout.ms"], longest_ms)
-    half_interval_ms = settings.worker.commit_interval_seconds * 1000 / 2
-    properties.setdefault("linger.ms", min(LONGEST_LINGER_MS, half_interval_ms))
-    smallest = facts.smallest_output_bytes
-    if smallest is not None:
-        properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest))
-    return properties
 
 
 def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:

@@ -8,13 +8,14 @@ from typing import Any
 
 from eosframework.kafka.transactions.collecting import TracedMarker, Written
 from eosframework.kafka.transactions.coordinators import Described, Listed
-from eosframework.kafka.transactions.formats import CommittedOffset, State
+from eosframework.kafka.transactions.formats import CommittedOffset
 from eosframework.kafka.transactions.hanging import (
     Findings,
     Health,
     Lag,
     OpenTransaction,
     remaining,
+    remedy,
 )
 from eosframework.kafka.transactions.tracing import StateChange, Trace, TracedTransaction
 from eosframework.records import TopicPartition
@@ -190,20 +191,8 @@ def _hanging(entry: OpenTransaction, now: datetime) -> list[str]:
         f"{entry.partition}: the transaction of producer {producer.producer_id}, epoch "
         f"{producer.producer_epoch}{who} hangs: {entry.health.meaning}",
         f"  open {_held(entry)}{wrote}",
-        f"  end it: {_remedy(entry)}",
+        f"  end it: {remedy(entry)}",
     ]
-
-
-def _remedy(entry: OpenTransaction) -> str:
-    told, place = entry.described, entry.partition
-    if entry.health is Health.UNKNOWN or told is None:
-        return (
-            f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
-            f"--producer-id {entry.producer.producer_id}"
-        )
-    if told.state is State.ONGOING:
-        return f"eosframework txn abort {told.transactional_id}"
-    return f"it is decided ({told.state}); start the brokers that its markers are missing on"
 
 
 def _healthy(entry: OpenTransaction, now: datetime) -> str:

@@ -114,6 +114,16 @@ class ClusterAdmin(Asking):
         """Return the id that the cluster got when it was formatted."""
         return str(self._ask(self._client.describe_cluster).cluster_id)
 
+    def allowed_on_cluster(self) -> frozenset[str] | None:
+        """Return what this principal may do with the cluster itself; None: brokers do not say."""
+
+        def ask(request_timeout: float) -> Any:
+            return self._client.describe_cluster(
+                include_authorized_operations=True, request_timeout=request_timeout
+            )
+
+        return _operations(self._ask(ask).authorized_operations)
+
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Return the facts of each topic, also of those that do not exist."""
         wanted = sorted(set(names))
@@ -284,6 +294,21 @@ class ClusterAdmin(Asking):
         """Return the offset behind the last record, of open transactions too, of each partition."""
         return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], moment: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return where each partition has the first record that is not older than `moment`.
+
+        Args:
+            partitions: those that are asked about.
+            moment: in milliseconds since the epoch; records count by their own timestamps.
+
+        Returns:
+            None where every record is older.
+        """
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(moment))
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
     def topic_setting(self, names: Iterable[str], setting: str) -> dict[str, str | None]:
         """Return a setting of each topic; None where it does not exist or cannot be read."""
         found = self._topic_values(sorted(set(names)))
@@ -351,13 +376,17 @@ def _topic_facts(topic: Any, values: Values | None) -> TopicFacts:
         placements=tuple(
             Placement(
                 partition=partition.id,
-                leader=None if partition.leader is None else partition.leader.id,
+                leader=_broker(partition.leader),
                 replicas=tuple(node.id for node in partition.replicas),
                 in_sync=tuple(node.id for node in partition.isr),
             )
             for partition in topic.partitions
         ),
     )
+
+
+def _broker(node: Any) -> int | None:
+    return None if node is None or node.id < 0 else node.id
 
 
 def _values(entries: Mapping[str, Any] | None) -> Values | None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable, StartRefused
+from eosframework.errors import ClusterUnreachable, EosError, StartRefused
 from eosframework.kafka.properties import Role, client_properties, new_client
 
 Answer = TypeVar("Answer")
@@ -45,6 +45,10 @@ TAKE_A_MOMENT = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 """What a cluster answers that has just started or created the topic."""
+
+
+QUESTION_FAILED = (EosError, KafkaException)
+"""What a question ends with that has no answer."""
 
 
 class Asking:

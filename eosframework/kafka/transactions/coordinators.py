@@ -189,7 +189,7 @@ def find_transaction(
     """
 
     def ask() -> Described | None:
-        coordinator_id = _coordinator(wire, transactional_id)
+        coordinator_id = coordinator_of(wire, transactional_id)
         request = admin_protocol.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (entry,) = wire.send(request, coordinator_id).transaction_states
         if entry.error_code == errors.TransactionalIdNotFoundError.errno:
@@ -232,7 +232,7 @@ def active_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[A
     ]
 
 
-def _coordinator(wire: Wire, transactional_id: str) -> int | None:
+def coordinator_of(wire: Wire, transactional_id: str) -> int | None:
     """Return the coordinator's broker, found anew each time: a cached one may have moved."""
     request = metadata_protocol.FindCoordinatorRequest(
         key_type=metadata_protocol.CoordinatorType.TRANSACTION.value,

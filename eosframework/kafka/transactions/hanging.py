@@ -217,3 +217,16 @@ def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
 def remaining(described: Described, now: datetime) -> timedelta:
     """Return after how long the coordinator is to end an open transaction by itself."""
     return described.timeout - (described.open_for(now) or timedelta(0))
+
+
+def remedy(entry: OpenTransaction) -> str:
+    """Return what ends a transaction that hangs, for the user to do."""
+    told, place = entry.described, entry.partition
+    if entry.health is Health.UNKNOWN or told is None:
+        return (
+            f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
+            f"--producer-id {entry.producer.producer_id}"
+        )
+    if told.state is State.ONGOING:
+        return f"eosframework txn abort {told.transactional_id}"
+    return f"it is decided ({told.state}); start the brokers that its markers are missing on"

@@ -1,0 +1,171 @@
+"""Takes the snapshot: asks the cluster, each part for itself, and changes nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from eosframework.config import KafkaSettings, Settings
+from eosframework.doctor.asking_coordinators import ask_coordinators, seen
+from eosframework.doctor.event_times import next_event_times
+from eosframework.doctor.findings import Seen, Unseen, not_asked
+from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
+from eosframework.kafka.guards import Facts, gather, sink_topics, source_topics
+from eosframework.kafka.registry import Registry
+from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
+from eosframework.kafka.transactions.wire import SHARE
+from eosframework.kafka.worker_clients import (
+    effective_consumer,
+    effective_producer,
+    refused_properties,
+)
+from eosframework.topology.graph import Graph
+from eosframework.txnid import registry_topic
+
+T = TypeVar("T")
+
+PARTS_AT_ONCE = 8
+"""A broker that hangs keeps every question about it waiting; they wait at the same time."""
+
+
+def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
+    """Ask the cluster for everything that the checks judge.
+
+    1. is it there?  2. all questions at once; one that fails leaves its part unseen
+
+    Raises:
+        ClusterUnreachable: nobody answered within a part of `kafka.request_timeout_seconds`.
+        ConfigurationError: a property cannot be used to reach the cluster.
+    """
+    whole = settings.kafka
+    within = whole.model_copy(
+        update={"request_timeout_seconds": whole.request_timeout_seconds * SHARE}
+    )
+    admin = ClusterAdmin(within)
+    admin.cluster_id()
+    application = graph.application
+    sources, sinks = tuple(source_topics(graph)), tuple(sink_topics(graph))
+    registry = registry_topic(application)
+    own = [*sources, *(topic for topic in sinks if topic not in sources), registry]
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+        topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
+        coordinated = pool.submit(
+            ask_coordinators,
+            whole,
+            graph,
+            own,
+            has_transactions=_may_exist(topics[TRANSACTION_STATE]),
+        )
+        brokers = pool.submit(seen, "settings of the brokers", partial(_brokers, admin))
+        allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
+        refused = pool.submit(refused_properties, application, settings)
+        grouped = _Grouped(graph, within, admin, topics)
+        group = pool.submit(grouped.ask, f"consumer group {application}", grouped.members)
+        facts = grouped.ask("registry and committed offsets", grouped.facts)
+        event_times = grouped.event_times(facts)
+        told = coordinated.result()
+        return Snapshot(
+            taken_at=datetime.now(UTC),
+            graph=graph,
+            settings=settings,
+            sources=sources,
+            sinks=sinks,
+            registry=registry,
+            topics=topics,
+            brokers=brokers.result(),
+            producer=effective_producer(settings, _smallest_bytes(topics), application),
+            consumer=effective_consumer(application, settings),
+            refused_properties=tuple(refused.result()),
+            allowed_on_cluster=allowed.result(),
+            group=group.result(),
+            facts=facts,
+            levels=told.levels,
+            clock=told.clock,
+            open_transactions=told.open_transactions,
+            open_offsets=told.open_offsets,
+            ids=told.ids,
+            lacking=told.lacking,
+            event_times=event_times,
+        )
+
+
+def _brokers(admin: ClusterAdmin) -> Mapping[int, Values]:
+    settings = admin.broker_settings()
+    unread = sorted(broker for broker, values in settings.items() if values is None)
+    if unread:
+        raise StartRefused(
+            f"broker {', '.join(map(str, unread))} did not tell; grant DescribeConfigs on the "
+            f"cluster, and see whether it is up"
+        )
+    return {broker: values for broker, values in settings.items() if values is not None}
+
+
+def _topic(admin: ClusterAdmin, name: str) -> tuple[str, Seen[TopicFacts]]:
+    return name, seen(f"topic {name}", lambda: admin.describe_topics([name])[name])
+
+
+def _may_exist(topic: Seen[TopicFacts]) -> bool:
+    return isinstance(topic.found, Unseen) or topic.found.exists
+
+
+def _smallest_bytes(topics: Mapping[str, Seen[TopicFacts]]) -> int | None:
+    """Return the smallest batch that every topic of the application takes, as a worker does."""
+    found = {name: topic.found for name, topic in topics.items() if name not in COORDINATION}
+    limits = [f.max_message_bytes for f in found.values() if isinstance(f, TopicFacts)]
+    return min((limit for limit in limits if limit), default=None)
+
+
+class _Grouped:
+    """Questions that a group coordinator answers, or a consumer, which asks for one by itself."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        topics: Mapping[str, Seen[TopicFacts]],
+    ) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._admin = admin
+        self._topics = topics
+
+    def ask(self, what: str, question: Callable[[], T]) -> Seen[T]:
+        if not _may_exist(self._topics[CONSUMER_OFFSETS]):
+            return Seen(not_asked(what, CONSUMER_OFFSETS))
+        return seen(what, question)
+
+    def members(self) -> GroupFacts:
+        return self._admin.describe_group(self._graph.application)
+
+    def facts(self) -> Facts:
+        registry = Registry(self._graph.application, self._settings, self._admin)
+        return gather(self._graph, self._admin, registry)
+
+    def event_times(self, facts: Seen[Facts]) -> dict[str, Seen[EventTimes | None]]:
+        """Return those of each source that exists and can be looked at."""
+        committed = {
+            position.topic_partition: position.offset
+            for position in (facts.found.committed if isinstance(facts.found, Facts) else ())
+            if position.offset is not None
+        }
+        times: dict[str, Seen[EventTimes | None]] = {}
+        for part in self._graph.sub_topologies:
+            for source in part.sources:
+                found = self._topics[source.topic].found
+                if isinstance(found, TopicFacts) and found.exists:
+                    look = partial(
+                        next_event_times,
+                        self._settings,
+                        self._admin,
+                        committed,
+                        source,
+                        found.partitions,
+                    )
+                    times[source.topic] = self.ask(f"event times of {source.topic}", look)
+        return times
