@@ -48,7 +48,6 @@ COMMANDS = (
     "audit",
     "demo",
     "broker",
-    "database",
     "errors",
     "schema",
     "settings",
