@@ -48,6 +48,7 @@ COMMANDS = (
     "audit",
     "demo",
     "broker",
+    "database",
     "errors",
     "schema",
     "settings",

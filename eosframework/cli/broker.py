@@ -10,7 +10,7 @@ import platformdirs
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import JsonOption
+from eosframework.cli.options import JsonOption, parse_assignments
 
 if TYPE_CHECKING:
     from eosframework.embedded import KafkaCluster
@@ -70,7 +70,11 @@ def up(
         data_dir,
         nodes=nodes,
         ports=_choose_ports(known, nodes, port),
-        properties=_parse_properties(set_property) if set_property else None,
+        properties=(
+            parse_assignments(set_property, example="log.retention.hours=1")
+            if set_property
+            else None
+        ),
         heap_megabytes=heap_megabytes,
         detached=True,
     )
@@ -129,20 +133,6 @@ def _refuse_other_shape(known: KafkaCluster, nodes: int | None, port: int | None
             f"Kafka is up already with {len(known.nodes)} node(s) on {known.bootstrap_servers}; "
             f"run `eosframework broker down` first, or choose another --data-dir"
         )
-
-
-def _parse_properties(assignments: list[str]) -> dict[str, str]:
-    from eosframework.errors import ConfigurationError
-
-    properties: dict[str, str] = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
-            raise ConfigurationError(
-                f"--set {assignment!r} is not KEY=VALUE, for example log.retention.hours=1"
-            )
-        properties[name.strip()] = value
-    return properties
 
 
 def _print(

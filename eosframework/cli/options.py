@@ -30,3 +30,22 @@ SetOption = Annotated[
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]:
+    """Read the KEY=VALUE of a server's own settings.
+
+    Raises:
+        ConfigurationError: one of them is not KEY=VALUE.
+    """
+    from eosframework.errors import ConfigurationError
+
+    properties: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigurationError(
+                f"--set {assignment!r} is not KEY=VALUE, for example {example}"
+            )
+        properties[name.strip()] = value
+    return properties

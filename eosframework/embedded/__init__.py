@@ -1,8 +1,8 @@
-"""Real servers started from packages: Apache Kafka as local processes, one node or three.
+"""Real servers started from packages: Apache Kafka, one node or three, and PostgreSQL.
 
-Owns the jars and their cache, the choice of a Java, the processes and their data directory.
-Refuses to pretend: there is no in-memory broker here, and nothing here speaks for a cluster
-that this package did not start.
+Owns the jars and their cache, the choice of a Java, the processes and their data directories.
+Refuses to pretend: there is no in-memory broker or database here, and nothing here speaks for a
+server that this package did not start.
 """
 
 from __future__ import annotations
@@ -19,5 +19,14 @@ except ImportError as _error:
 
 from eosframework.embedded.cluster import KafkaCluster, find_kafka, start_kafka
 from eosframework.embedded.node import Node
+from eosframework.embedded.postgres import PostgresServer, find_postgres, start_postgres
 
-__all__ = ["KafkaCluster", "Node", "find_kafka", "start_kafka"]
+__all__ = [
+    "KafkaCluster",
+    "Node",
+    "PostgresServer",
+    "find_kafka",
+    "find_postgres",
+    "start_kafka",
+    "start_postgres",
+]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from eosframework.embedded.folder import exclusively
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
 from eosframework.embedded.java import find_java
@@ -118,7 +117,7 @@ def start_kafka(
         ComponentFailed: a broker ended or did not serve in time; no node is running.
     """
     data_dir = data_dir.expanduser().resolve()
-    with _exclusively(data_dir):
+    with exclusively(data_dir):
         recorded = load_layout(data_dir)
         alive = _running_nodes(data_dir, recorded)
         if alive and not detached:
@@ -146,21 +145,6 @@ def find_kafka(data_dir: Path) -> KafkaCluster | None:
     data_dir = data_dir.expanduser().resolve()
     layout = load_layout(data_dir)
     return KafkaCluster(data_dir, _nodes(data_dir, layout)) if layout else None
-
-
-@contextmanager
-def _exclusively(data_dir: Path) -> Generator[None]:
-    """Let one process at a time start a cluster on this data; the lock ends with its process."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        lock = (data_dir / "lock").open("w")
-    except OSError as error:
-        raise ConfigurationError(
-            f"the data directory {data_dir} cannot be written ({error.strerror}); choose another"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _running_nodes(data_dir: Path, recorded: Layout | None) -> list[Node]:

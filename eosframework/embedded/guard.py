@@ -1,8 +1,8 @@
-"""Ends a cluster when the process that started it has ended, however it ended.
+"""Ends a server when the process that started it has ended, however it ended.
 
 A small process of its own waits for the other end of a pipe to close, which the kernel does
 also after SIGKILL. A death signal (PR_SET_PDEATHSIG) would fire when the *thread* that started
-the broker ends, so it is of no use to programs that start things in parallel.
+the server ends, so it is of no use to programs that start things in parallel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WATCH = "import sys; from eosframework.embedded.guard import watch; watch(sys.a
 
 
 class Guard:
-    """Kills the nodes in `data_dir` once this process is gone, unless dismissed."""
+    """Kills what runs in `data_dir` once this process is gone, unless dismissed."""
 
     def __init__(self, data_dir: Path) -> None:
         self._process = subprocess.Popen(
@@ -27,7 +27,7 @@ class Guard:
         )
 
     def dismiss(self) -> None:
-        """End the guard; call it when the nodes have ended."""
+        """End the guard; call it when the server has ended."""
         self._process.kill()
         self._process.communicate()
 
@@ -35,7 +35,9 @@ class Guard:
 def watch(data_dir: str) -> None:
     """Wait for the end of standard input, then kill what runs in `data_dir`."""
     from eosframework.embedded.cluster import find_kafka
+    from eosframework.embedded.postgres.start import find_postgres
 
     sys.stdin.buffer.read()
-    if cluster := find_kafka(Path(data_dir)):
-        cluster.kill()
+    for find in (find_kafka, find_postgres):
+        if server := find(Path(data_dir)):
+            server.kill()

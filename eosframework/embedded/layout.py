@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from eosframework.embedded.folder import replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
 
@@ -98,12 +99,12 @@ def save_layout(data_dir: Path, layout: Layout) -> None:
     for node_id in layout.node_ids:
         directory = node_directory(data_dir, node_id)
         (directory / "tmp").mkdir(parents=True, exist_ok=True)
-        _write(
+        replace_file(
             directory / "server.properties", _render(server_properties(layout, data_dir, node_id))
         )
         log_file = directory / "server.log"
-        _write(directory / "log4j2.properties", _LOGGING.format(log_file=log_file.as_posix()))
-    _write(data_dir / _STATE, json.dumps(asdict(layout), indent=2))
+        replace_file(directory / "log4j2.properties", _LOGGING.format(log_file=log_file.as_posix()))
+    replace_file(data_dir / _STATE, json.dumps(asdict(layout), indent=2))
 
 
 def server_properties(layout: Layout, data_dir: Path, node_id: int) -> dict[str, str]:
@@ -171,10 +172,3 @@ def _substitute(value: str, own: Mapping[str, str]) -> str:
 def _render(properties: Mapping[str, str]) -> str:
     escaped = {name: value.replace("\\", "\\\\") for name, value in properties.items()}
     return "".join(f"{name}={value}\n" for name, value in escaped.items())
-
-
-def _write(file: Path, text: str) -> None:
-    """Replace the file at once, so that a crash leaves the old one or the new one."""
-    unfinished = file.with_name(f"{file.name}.new")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(file)

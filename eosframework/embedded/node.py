@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 
+from eosframework.embedded.folder import tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.errors import ComponentFailed
 
 _POLL_SECONDS = 0.05
-_TAIL_LINES = 15
 
 KAFKA_MAIN = "kafka.Kafka"
 STORAGE_MAIN = "kafka.tools.StorageTool"
@@ -164,16 +164,7 @@ class Node:
         self._pid_file.unlink(missing_ok=True)
 
     def _tail(self) -> str:
-        """The last lines of whatever the process said, and where to read the rest."""
-        console = self.directory / "console.log"
-        spoken = [
-            file for file in (console, self.log_file) if file.exists() and file.stat().st_size
-        ]
-        if not spoken:
-            return f"it wrote no log in {self.directory}"
-        latest = max(spoken, key=lambda file: file.stat().st_mtime)
-        lines = latest.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
-        return f"the end of {latest}:\n" + "\n".join(f"  {line}" for line in lines)
+        return tail_of(self.directory / "console.log", self.log_file, directory=self.directory)
 
 
 def node_marker(directory: Path) -> str:

