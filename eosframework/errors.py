@@ -17,6 +17,7 @@ EosError
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   └── DataRejected        the same, and the same data will be rejected again
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
+    │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
     ├── OutcomeUnknown          the transaction may or may not be committed
     └── TransactionFatal        no transaction can succeed here until somebody mends something
 """
@@ -104,6 +105,13 @@ class DataRejected(TransactionAborted):
 
 class TaskFenced(TransactionError):
     """This producer lost its transactional.id, to a successor or to the transaction timeout."""
+
+
+class IdExpired(TaskFenced):
+    """The brokers forgot an idle transactional.id (transactional.id.expiration.ms).
+
+    Somebody may have taken it since, which only a rebalance shows.
+    """
 
 
 class OutcomeUnknown(TransactionError):

@@ -272,6 +272,10 @@ class ProducerFenced(CallFailed, errors.TaskFenced):
     """This producer, or the membership its batch was polled under, is no longer current."""
 
 
+class ProducerForgotten(CallFailed, errors.IdExpired):
+    """The coordinator no longer knows this producer's transactional.id."""
+
+
 class CommitUnknown(CallFailed, errors.OutcomeUnknown):
     """The commit may have happened."""
 
@@ -293,6 +297,7 @@ _EXCEPTIONS: dict[str, type[CallFailed]] = {
     "TransactionAborted": CallAborted,
     "DataRejected": OutputRejected,
     "TaskFenced": ProducerFenced,
+    "IdExpired": ProducerForgotten,
     "OutcomeUnknown": CommitUnknown,
     "TransactionFatal": CallFatal,
     "InstanceFenced": InstanceReplaced,

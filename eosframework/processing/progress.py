@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from eosframework.records import Position
 
@@ -43,6 +44,31 @@ class Progress:
                 return cls(int(transaction), int(stream_time))
             case _:
                 return cls()
+
+
+class Outcome(StrEnum):
+    """What became of a transaction that was in doubt."""
+
+    COMMITTED = "committed"
+    NOT_COMMITTED = "not_committed"
+    OVERTAKEN = "overtaken"
+    """Another worker committed for this task meanwhile."""
+
+
+def outcome(before: Progress, found: Progress) -> Outcome:
+    """Return what became of the transaction after `before`.
+
+    Args:
+        before: of the last transaction that is known to be committed.
+        found: with the stable offsets, read when the transaction was decided.
+    """
+    match found.transaction - before.transaction:
+        case 0:
+            return Outcome.NOT_COMMITTED
+        case 1:
+            return Outcome.COMMITTED
+        case _:
+            return Outcome.OVERTAKEN
 
 
 def latest(positions: Iterable[Position]) -> Progress:

@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import structlog
 
 from eosframework.errors import (
     DataRejected,
-    InstanceFenced,
     OutcomeUnknown,
     Retriable,
     RunError,
@@ -38,13 +38,12 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
+from eosframework.processing.fences import FenceHistory, FenceKind, kind_of
 from eosframework.processing.ports import InputLog, TransactionalOutputs
+from eosframework.processing.progress import Outcome
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
-
-FENCES_IN_A_ROW = 3
-"""A task fenced this often without a commit in between has a rival with the same identity."""
 
 BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -63,13 +62,21 @@ class _Case:
     """A task under recovery.
 
     Args:
+        task: after a rebalance another one may have its id.
+        began_at: clock time at which its transaction began.
+        not_before: clock time of the next attempt.
         abort: the transaction is known to be undecided, so it can be aborted quickly; an
             unknown one is left to the re-init.
-        not_before: clock time of the next attempt.
+        unknown: what became of the transaction is to be told.
+        fence: why the task was fenced, if it was.
     """
 
-    abort: bool
+    task: Task
+    began_at: float
     not_before: float
+    abort: bool = False
+    unknown: bool = False
+    fence: FenceKind | None = None
     attempts: int = 0
 
 
@@ -90,6 +97,7 @@ class Recovery:
         self._counts = counts
         self._clock = clock
         self._cases: dict[TransactionalId, _Case] = {}
+        self._fences: WeakKeyDictionary[Task, FenceHistory] = WeakKeyDictionary()
         self._events = structlog.get_logger("eosframework.recovery")
 
     def failed(self, task: Task, error: TransactionError) -> None:
@@ -128,27 +136,14 @@ class Recovery:
                 self.failed(task, error)
             return
         for task, positions in zip(tasks, settled, strict=True):
-            moved = [
-                str(position.topic_partition)
-                for position in positions
-                if position.offset != task.committed_offset(position.topic_partition)
-            ]
-            if moved:
-                self.failed(
-                    task,
-                    TaskFenced(
-                        f"transactional.id {task.identity}: the committed offsets of "
-                        f"{', '.join(moved)} were moved by another worker"
-                    ),
-                )
+            if task.outcome(positions) is not Outcome.NOT_COMMITTED:
+                self.failed(task, _overtaken(task, positions))
 
     def turn(self, tasks: Sequence[Task]) -> None:
         """Bring back the tasks whose time has come; one failed attempt costs one wait."""
         if not self._cases:
             return
-        known = {task.identity for task in tasks}
-        for gone in [identity for identity in self._cases if identity not in known]:
-            del self._cases[gone]
+        self._forget_released(tasks)
         now = self._clock()
         due = [
             task
@@ -167,9 +162,9 @@ class Recovery:
                 self._abort(task, error, "transaction_aborted")
             case OutcomeUnknown() | Retriable():
                 self._event("outcome_unknown", task, error)
-                self._take_out(task, _Case(abort=False, not_before=self._clock()))
+                self._take_out(self._case(task, unknown=True))
             case TaskFenced():
-                self._fenced(task, error)
+                self._fenced(self._case(task), error)
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
@@ -180,31 +175,41 @@ class Recovery:
         task.aborts_in_a_row += 1
         self._event(event, task, error)
         wait_seconds = _backoff_seconds(task.aborts_in_a_row - 1)
-        self._take_out(task, _Case(abort=True, not_before=self._clock() + wait_seconds))
+        self._take_out(self._case(task, wait_seconds, abort=True))
 
-    def _fenced(self, task: Task, error: TransactionError) -> None:
+    def _fenced(self, case: _Case, error: TransactionError) -> None:
+        """Keep the task out for two heartbeats, in which a successor would show (F1)."""
+        task, now = case.task, self._clock()
+        age_seconds = now - case.began_at
+        kind = kind_of(task, error, age_seconds)
         self._counts.fences += 1
-        task.fences_in_a_row += 1
-        self._event(
-            "task_fenced", task, error, transaction_age_seconds=round(task.age_seconds(), 1)
-        )
-        if task.fences_in_a_row >= FENCES_IN_A_ROW:
-            raise InstanceFenced(
-                f"transactional.id {task.identity} was taken over {FENCES_IN_A_ROW} times in a "
-                f"row without a rebalance: another process uses the same application name. "
-                f"Stop it, or give one of them another name"
-            ) from error
-        if task.state is not TaskState.FENCED:
-            self._take_out(task, _Case(False, 0), TaskState.FENCED)
-        self._cases[task.identity] = _Case(
-            abort=False, not_before=self._clock() + 2 * self._heartbeat_seconds
-        )
+        self._event("task_fenced", task, error, transaction_age_seconds=round(age_seconds, 1))
+        history = self._fences.setdefault(task, FenceHistory(self._heartbeat_seconds))
+        history.add(task, kind, now)
+        fenced = self._case(task, 2 * self._heartbeat_seconds)
+        fenced.fence = kind
+        self._take_out(fenced, TaskState.FENCED)
 
-    def _take_out(self, task: Task, case: _Case, state: TaskState = TaskState.RECOVERING) -> None:
-        if task.state is not state:
-            task.enter(state)
-        self._cases[task.identity] = case
-        self._log.pause(task.partitions)
+    def _case(
+        self, task: Task, wait_seconds: float = 0, *, abort: bool = False, unknown: bool = False
+    ) -> _Case:
+        now = self._clock()
+        return _Case(task, now - task.age_seconds(), now + wait_seconds, abort, unknown)
+
+    def _take_out(self, case: _Case, state: TaskState = TaskState.RECOVERING) -> None:
+        if case.task.state is not state:
+            case.task.enter(state)
+        self._cases[case.task.identity] = case
+        self._log.pause(case.task.partitions)
+
+    def _forget_released(self, tasks: Sequence[Task]) -> None:
+        """Drop the cases of tasks whose partitions went elsewhere, to a successor perhaps."""
+        here = {task.identity: task for task in tasks}
+        for identity, case in list(self._cases.items()):
+            if here.get(identity) is not case.task:
+                del self._cases[identity]
+                if case.fence is not None:
+                    self._events.warning("successor_took_over", transactional_id=str(identity))
 
     def _attempt(self, due: Sequence[Task]) -> None:
         for task in due:
@@ -226,8 +231,7 @@ class Recovery:
             return
         for task, positions in zip(own, settled, strict=True):
             self._counts.recycles += 1
-            del self._cases[task.identity]
-            self._back_in_service(task, positions)
+            self._resolve(self._cases.pop(task.identity), positions)
 
     def _take_again(self, due: Sequence[Task]) -> Iterator[tuple[Task, TransactionError | None]]:
         """Take the ids of the tasks again (R1), and say of each why it could not be had."""
@@ -238,13 +242,13 @@ class Recovery:
                 yield from zip(tasks, end([task.output for task in tasks]), strict=True)
 
     def _failed_again(self, task: Task, error: TransactionError) -> None:
+        case = self._cases[task.identity]
         match error:
             case TaskFenced():
-                self._fenced(task, error)
+                self._fenced(case, error)
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
-                case = self._cases[task.identity]
                 case.abort = False
                 case.attempts += 1
                 case.not_before = self._clock() + _backoff_seconds(case.attempts)
@@ -263,6 +267,23 @@ class Recovery:
             for task in tasks
         ]
 
+    def _resolve(self, case: _Case, positions: Sequence[Position]) -> None:
+        """Say what became of the transaction, and go on; unless another worker goes on (R3)."""
+        task = case.task
+        if case.unknown:
+            became = task.outcome(positions)
+            self._events.info(
+                "outcome_resolved", transactional_id=str(task.identity), outcome=became.value
+            )
+            if became is Outcome.OVERTAKEN:
+                self._fenced(case, _overtaken(task, positions))
+                return
+            if became is Outcome.COMMITTED:
+                task.fences_in_a_row = task.aborts_in_a_row = 0
+        if case.fence is not None:
+            self._events.warning(case.fence.value, transactional_id=str(task.identity))
+        self._back_in_service(task, positions)
+
     def _back_in_service(self, task: Task, positions: Sequence[Position]) -> None:
         task.start_at(positions)
         self._log.seek(positions)
@@ -276,6 +297,14 @@ class Recovery:
 
     def _event(self, name: str, task: Task, error: TransactionError, **facts: object) -> None:
         self._events.warning(name, transactional_id=str(task.identity), error=str(error), **facts)
+
+
+def _overtaken(task: Task, positions: Sequence[Position]) -> TaskFenced:
+    return TaskFenced(
+        f"transactional.id {task.identity}: the committed offsets of "
+        f"{', '.join(str(position.topic_partition) for position in positions)} were moved by "
+        f"another worker"
+    )
 
 
 def _backoff_seconds(attempts: int) -> float:

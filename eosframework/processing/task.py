@@ -36,7 +36,7 @@ from eosframework.processing.ports import (
     Output,
     TransactionalOutput,
 )
-from eosframework.processing.progress import Progress, latest
+from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -128,6 +128,11 @@ class Task:
         return list(self.positions)
 
     @property
+    def transaction_timeout_seconds(self) -> float:
+        """After so long the brokers end an open transaction."""
+        return self._timeout_seconds
+
+    @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self._began_at is not None
@@ -196,12 +201,14 @@ class Task:
     def commit(self) -> Commit:
         """Return this task's part in the next round of commits (step 4).
 
-        The first transaction of a partition also writes its marker into the registry.
+        The first transaction of a partition also writes its marker into the registry. One that
+        moved no position sends them all again: the number beside them tells that it happened.
         """
+        moved_none = not self.has_progress
         progress = Progress(self._progress.transaction + 1, self._stream_time)
         positions: list[Position] = []
         for partition, offset in self.positions.items():
-            if offset != self._committed[partition]:
+            if moved_none or offset != self._committed[partition]:
                 metadata = str(progress)
                 if self._receipts is not None:
                     metadata += f";{self._receipts.series(partition)}"
@@ -242,6 +249,16 @@ class Task:
     def committed_offset(self, partition: TopicPartition) -> int:
         """Return the offset last known to be committed, or where the task started."""
         return self._committed[partition]
+
+    def outcome(self, positions: Sequence[Position]) -> Outcome:
+        """Return what became of the transaction after the last one known to be committed.
+
+        Args:
+            positions: the stable committed ones, read when that was decided.
+        """
+        became = outcome(self._progress, latest(positions))
+        moved = any(p.offset != self._committed[p.topic_partition] for p in positions)
+        return Outcome.OVERTAKEN if moved and became is Outcome.NOT_COMMITTED else became
 
     def drop(self) -> None:
         """Forget what the open transaction did and what waits to be run."""

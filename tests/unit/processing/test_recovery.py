@@ -1,0 +1,178 @@
+"""What a worker says and does about a transaction in doubt, and about a fence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
+from eosframework.processing.fences import RIVAL_FENCES
+from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.progress import Outcome, Progress, outcome
+from eosframework.processing.recovery import Recovery
+from eosframework.processing.task import Task, TaskState
+from eosframework.processing.worker import WorkerCounts
+from eosframework.records import Position
+from eosframework.txnid import TransactionalId
+from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs
+
+HEARTBEAT_SECONDS = 1.0
+TIMEOUT_SECONDS = 30.0
+
+
+class Bench:
+    """One task at offset 5, six transactions old, under a recovery; time passes as told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.broker = Broker()
+        self.broker.fill(0, *range(10))
+        self.broker.positions[P0] = Position(*P0, 5, str(Progress(6, 0)))
+        self.log = MemoryLog(self.broker)
+        self.log.at[P0] = 5
+        self.outputs = MemoryOutputs(self.broker)
+        self.counts = WorkerCounts()
+        self.recovery = Recovery(
+            self.log, self.outputs, HEARTBEAT_SECONDS, self.counts, lambda: self.now
+        )
+        self.task = self.new_task()
+
+    def new_task(self) -> Task:
+        [output] = self.outputs.open(["app-sub-0"])
+        task = Task(
+            TransactionalId.make("app", "sub", 0),
+            {},
+            output,
+            markers={},
+            transaction_timeout_seconds=TIMEOUT_SECONDS,
+            timer=RecordTimer(),
+            clock=lambda: self.now,
+        )
+        task.start_at([self.broker.positions[P0]])
+        task.enter(TaskState.RUNNING)
+        return task
+
+    def begin(self) -> None:
+        self.task.output.begin()
+        self.task._began_at = self.now
+
+    def recover(self, after_seconds: float = 0) -> list[str]:
+        """Let time pass and the recovery act; return its events."""
+        with capture_logs() as logs:
+            self.now += after_seconds
+            self.recovery.turn([self.task])
+        self.events = {entry["event"]: entry for entry in logs}
+        return [entry["event"] for entry in logs]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.mark.parametrize(
+    ("done", "became"), [(True, Outcome.COMMITTED), (False, Outcome.NOT_COMMITTED)]
+)
+def test_a_transaction_without_input_is_resolved_by_its_number(
+    bench: Bench, done: bool, became: Outcome
+) -> None:
+    bench.begin()
+    commit = bench.task.commit()
+    assert [(p.offset, p.metadata) for p in commit.positions] == [(5, "eos1;7;0")]
+    bench.broker.commit_faults = [(OutcomeUnknown("?"), done)]
+    [result] = bench.outputs.commit([commit])
+    assert result.error is not None
+    bench.recovery.failed(bench.task, result.error)
+    assert bench.recover() == ["outcome_resolved", "task_recovered"]
+    assert bench.events["outcome_resolved"]["outcome"] == became
+    assert bench.task.commit().positions[0].metadata == f"eos1;{8 if done else 7};0"
+
+
+def test_what_another_worker_committed_meanwhile_is_not_taken_for_the_transaction_in_doubt(
+    bench: Bench,
+) -> None:
+    bench.begin()
+    bench.recovery.failed(bench.task, OutcomeUnknown("?"))
+    bench.broker.positions[P0] = Position(*P0, 9, str(Progress(9, 0)))
+    assert bench.recover() == ["outcome_resolved", "task_fenced"]
+    assert bench.events["outcome_resolved"]["outcome"] == "overtaken"
+    assert bench.recover(2 * HEARTBEAT_SECONDS)[-1] == "task_recovered"
+    assert bench.task.positions == {P0: 9}
+
+
+def test_positions_that_somebody_set_by_hand_are_no_outcome(bench: Bench) -> None:
+    by_hand = replace(bench.broker.positions[P0], offset=2)
+    assert bench.task.outcome([by_hand]) is Outcome.OVERTAKEN
+
+
+def test_the_number_alone_decides() -> None:
+    found = [outcome(Progress(6), Progress(n)) for n in (5, 6, 7, 8)]
+    assert found == [
+        Outcome.OVERTAKEN,
+        Outcome.NOT_COMMITTED,
+        Outcome.COMMITTED,
+        Outcome.OVERTAKEN,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "age_seconds", "event"),
+    [
+        (TaskFenced("?"), TIMEOUT_SECONDS, "transaction_expired"),
+        (IdExpired("?"), 1, "transactional_id_expired"),
+        (TaskFenced("?"), 1, "fenced_while_owner"),
+    ],
+)
+def test_an_owner_goes_on_after_two_heartbeats_and_says_why_it_was_fenced(
+    bench: Bench, error: TaskFenced, age_seconds: float, event: str
+) -> None:
+    bench.begin()
+    bench.now += age_seconds
+    bench.recovery.failed(bench.task, error)
+    assert bench.recover(1.9 * HEARTBEAT_SECONDS) == []
+    assert bench.recover(0.1 * HEARTBEAT_SECONDS) == [event, "task_recovered"]
+    assert bench.events[event]["transactional_id"] == "app-sub-0"
+
+
+def test_a_successor_is_told_from_expiry_by_the_rebalance(bench: Bench) -> None:
+    bench.begin()
+    bench.recovery.failed(bench.task, TaskFenced("?"))
+    with capture_logs() as logs:
+        bench.recovery.turn([])
+    assert [entry["event"] for entry in logs] == ["successor_took_over"]
+    assert bench.broker.calls.count("init app-sub-0") == 1, "a successor must not be fenced"
+
+
+def test_a_partition_that_left_and_came_back_at_once_is_a_new_task(bench: Bench) -> None:
+    bench.begin()
+    bench.recovery.failed(bench.task, TaskFenced("?"))
+    bench.task = bench.new_task()
+    inits = len(bench.broker.calls)
+    assert bench.recover(2 * HEARTBEAT_SECONDS) == ["successor_took_over"]
+    assert bench.task.state is TaskState.RUNNING
+    assert len(bench.broker.calls) == inits
+
+
+def test_rivals_do_not_fence_each_other_for_ever_though_both_commit(bench: Bench) -> None:
+    def be_fenced_and_commit() -> None:
+        bench.begin()
+        bench.recovery.failed(bench.task, TaskFenced("?"))
+        bench.recover(2 * HEARTBEAT_SECONDS)
+        bench.task.committed()
+        bench.now += 2 * HEARTBEAT_SECONDS
+
+    for _ in range(RIVAL_FENCES - 1):
+        be_fenced_and_commit()
+    with pytest.raises(InstanceFenced, match="app-sub-0 was taken over 3 times"):
+        be_fenced_and_commit()
+
+
+def test_transactions_that_expire_again_and_again_are_no_rival(bench: Bench) -> None:
+    for _ in range(3 * RIVAL_FENCES):
+        bench.begin()
+        bench.now += TIMEOUT_SECONDS
+        bench.recovery.failed(bench.task, TaskFenced("?"))
+        assert bench.recover(2 * HEARTBEAT_SECONDS)[0] == "transaction_expired"
+        bench.task.committed()
