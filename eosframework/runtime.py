@@ -29,6 +29,7 @@ from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from eosframework.txnid import TransactionalId
+from eosframework.watchdog import Watchdog
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
@@ -60,8 +61,13 @@ def run_in_process(application: str, settings: Settings, *, until_caught_up: boo
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
         facts = check_start(graph, settings, admin, registry)
-        with _shown_progress() as show:
-            worker = _worker(graph, settings, instance, registry, facts, show)
+        with _shown_progress() as show, _watchdog(settings) as watchdog:
+
+            def on_round(counts: WorkerCounts) -> None:
+                watchdog.turn()
+                show(counts)
+
+            worker = _worker(graph, settings, instance, registry, facts, on_round)
             _stop_on_signals(worker)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
@@ -102,6 +108,7 @@ def _worker(
         takeover_deadline_seconds=TAKEOVER_DEADLINE_SECONDS,
         batch_records=worker.batch_records,
         leave_on_stop=worker.leave_on_stop,
+        stop_deadline_seconds=worker.stop_deadline_seconds,
     )
 
     def on_round(counts: WorkerCounts) -> None:
@@ -144,6 +151,18 @@ def _outputs(
 def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
     factor = settings.topics.replication_factor
     return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
+
+
+def _watchdog(settings: Settings) -> Watchdog:
+    """A turn may take partitions over, commit, replace producers and read offsets."""
+    worker = settings.worker
+    return Watchdog(
+        turn_seconds=TAKEOVER_DEADLINE_SECONDS
+        + 4 * worker.transaction_timeout_seconds
+        + 4 * settings.kafka.request_timeout_seconds,
+        stop_seconds=worker.stop_deadline_seconds,
+        restarted=PIPE_VARIABLE in os.environ,
+    )
 
 
 @contextmanager

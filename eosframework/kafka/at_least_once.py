@@ -78,7 +78,9 @@ class AtLeastOnceOutputs:
         """Return an output for each name; nobody is fenced."""
         return [PlainOutput(name, self._producer) for name in transactional_ids]
 
-    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         """Wait for all deliveries, then commit the offsets."""
         failpoints.hit("transaction.before_commit")
         error = self._flush()

@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import KafkaError
 
 from eosframework import failpoints
-from eosframework.errors import TransactionError
+from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.background import DRAIN
 from eosframework.kafka.crew import Crew, Hung
 from eosframework.kafka.deadline import Deadline
@@ -70,7 +70,7 @@ class KafkaOutput:
             TransactionError: no transaction is open.
         """
         if self.producer.state is State.SUSPECT:
-            raise self._timed_out(Call.COMMIT, "its producer is suspect and was not replaced yet")
+            raise self.timed_out(Call.COMMIT, "its producer is suspect and was not replaced yet")
         self.producer.begin_transaction()
 
     def poll(self, timeout_seconds: float = 0) -> None:
@@ -122,7 +122,7 @@ class KafkaOutput:
         A step whose turn comes after the deadline, because others waited in vain, does nothing.
         """
         if deadline.is_over:
-            return self._timed_out(call, "others waited until now for brokers that do not answer")
+            return self.timed_out(call, "others waited until now for brokers that do not answer")
         producer = self.producer
         try:
             step()
@@ -141,11 +141,12 @@ class KafkaOutput:
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
-        return self._timed_out(
+        return self.timed_out(
             Call.COMMIT, f"librdkafka did not return for {self._timeout_seconds:g} s"
         )
 
-    def _timed_out(self, call: Call, detail: str) -> TransactionError:
+    def timed_out(self, call: Call, detail: str) -> TransactionError:
+        """Return what it means that `call` brought no answer in time."""
         error = exception_for(
             KafkaError(KafkaError._TIMED_OUT),  # noqa: SLF001
             call,
@@ -223,25 +224,32 @@ class KafkaOutputs:
                 raise error
         return outputs
 
-    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         """Send offsets and commit each transaction; then look once for signs of a straggler.
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
         A call that has not returned when its transaction expires is left behind.
+
+        Args:
+            commits: of different outputs.
+            within_seconds: leave calls behind that have not returned by then.
         """
-        deadline = Deadline(self._timeout_seconds)
+        seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
+        deadline = Deadline(seconds)
 
         def send(commit: Commit) -> TransactionError | None:
             output = _output(commit)
             return output.attempt(lambda: output.send(commit), deadline, Call.COMMIT)
 
-        answers = self._crew.each(send, commits, self._timeout_seconds)
+        answers = self._crew.each(send, commits, seconds)
         errors = [
             _output(commit).leave_behind() if isinstance(answer, Hung) else answer
             for commit, answer in zip(commits, answers, strict=True)
         ]
-        recycled = self._verify(commits)
+        recycled = self._verify(commits, seconds)
         return [
             Committed(error, was_suspect)
             for error, was_suspect in zip(errors, recycled, strict=True)
@@ -274,9 +282,9 @@ class KafkaOutputs:
         """End the threads; the outputs have been closed."""
         self._crew.stop()
 
-    def _verify(self, commits: Sequence[Commit]) -> list[bool]:
-        """Look once, and replace the producers found suspect, all of them within one timeout."""
-        look, deadline = self._watch.look(), Deadline(self._timeout_seconds)
+    def _verify(self, commits: Sequence[Commit], seconds: float) -> list[bool]:
+        """Look once, and replace the producers found suspect, all of them within `seconds`."""
+        look, deadline = self._watch.look(), Deadline(seconds)
         return [
             found is True
             for found in self._crew.each(
@@ -319,8 +327,11 @@ class KafkaOutputs:
         )
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
+        own = cast("KafkaOutput", output)
         try:
-            cast("KafkaOutput", output).producer.init_transactions(self._timeout_seconds)
+            own.producer.init_transactions(self._timeout_seconds)
+        except ClusterUnreachable as error:
+            return own.timed_out(Call.INIT, str(error))
         except Exception as error:
             return error
         return None

@@ -203,11 +203,18 @@ class TransactionalOutputs(Protocol):
         """
         ...
 
-    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         """Send offsets and commit each transaction; then look once for signs of a straggler.
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
+
+        Args:
+            commits: of different outputs.
+            within_seconds: what is not confirmed by then is unknown; None: by the transaction
+                timeout.
         """
         ...
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import EosError, TransactionError, TransactionFatal
+from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
 from eosframework.processing.compile import CompiledSource
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
@@ -57,6 +57,7 @@ class WorkerOptions:
     takeover_deadline_seconds: float
     batch_records: int
     leave_on_stop: bool
+    stop_deadline_seconds: float
 
 
 @dataclass(slots=True)
@@ -154,9 +155,12 @@ class Worker:
         try:
             while not self._stop and not self._is_caught_up():
                 self._turn()
-            self._commit(list(self.tasks.values()))
+            self._commit(list(self.tasks.values()), self._options.stop_deadline_seconds / 2)
         except BaseException as error:
             self._close_after(error)
+            if self._stop and isinstance(error, Retriable):
+                self._events.warning("stopped_without_an_answer", error=str(error))
+                return self.counts
             raise
         self._close()
         return self.counts
@@ -187,7 +191,10 @@ class Worker:
         """Finish what is open and let partitions go; see `RebalanceListener`."""
         leaving = self._tasks_of(partitions)
         failpoints.hit("revoke.before_commit")
-        self._commit([task for task in leaving if task.state is TaskState.RUNNING])
+        self._commit(
+            [task for task in leaving if task.state is TaskState.RUNNING],
+            self._options.stop_deadline_seconds,
+        )
         failpoints.hit("revoke.after_commit")
         self._release(leaving, "partitions_revoked")
 
@@ -270,7 +277,8 @@ class Worker:
             self._commit(list(self.tasks.values()))
         elif full:
             self._commit(full)
-        self._recovery.turn([*self.tasks.values()])
+        if not self._stop:
+            self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()
         self._report()
 
@@ -316,7 +324,7 @@ class Worker:
             except TransactionError as error:
                 self._recovery.failed(task, error)
 
-    def _commit(self, tasks: Sequence[Task]) -> None:
+    def _commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
         """Commit every task that has something open, in one round (steps 4 to 7)."""
         open_ = [task for task in tasks if task.in_transaction and task.has_progress]
         ready: list[Task] = []
@@ -328,7 +336,7 @@ class Worker:
             except TransactionError as error:
                 self._recovery.failed(task, error)
         started = self._clock()
-        results = self._outputs.commit(commits) if commits else []
+        results = self._outputs.commit(commits, within_seconds) if commits else []
         took_seconds = self._clock() - started
         if any(result.recycled for result in results):
             took_seconds = 0.0  # replacing producers is no measure of the next round
@@ -401,7 +409,8 @@ class Worker:
         """Commit what is complete and close, without hiding `error`."""
         try:
             if isinstance(error, EosError):
-                self._commit([task for task in self.tasks.values() if task.failure is None])
+                complete = [task for task in self.tasks.values() if task.failure is None]
+                self._commit(complete, self._options.stop_deadline_seconds / 2)
         except EosError as second:
             self._events.warning("last_commit_failed", error=str(second))
         try:

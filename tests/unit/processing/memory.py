@@ -184,7 +184,9 @@ class MemoryOutputs:
         self.broker.calls += [f"init {id_}" for id_ in transactional_ids]
         return [MemoryOutput(self.broker, id_) for id_ in transactional_ids]
 
-    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         results: list[Committed] = []
         for commit in commits:
             error, done = (None, True)

@@ -61,6 +61,7 @@ class Run:
             takeover_deadline_seconds=5,
             batch_records=10,
             leave_on_stop=True,
+            stop_deadline_seconds=20,
         )
         self.worker = Worker(
             plan, self.log, self.outputs, MemoryLedger(former), options, clock=Clock()
@@ -161,7 +162,7 @@ def test_a_suspect_whose_partition_was_committed_by_another_meanwhile_runs_no_re
     run = Run(broker)
     commit = run.outputs.commit
 
-    def suspect(commits: Any) -> Any:
+    def suspect(commits: Any, within_seconds: Any) -> Any:
         [result] = commit(commits)
         if broker.calls.count("committed") == 1:
             position = commits[0].positions[0]
@@ -179,7 +180,7 @@ def test_a_suspect_that_is_still_the_owner_goes_on_where_it_was() -> None:
     broker = broker_with(*range(25))
     run = Run(broker)
     commit = run.outputs.commit
-    run.outputs.commit = lambda commits: [  # pyright: ignore[reportAttributeAccessIssue]
+    run.outputs.commit = lambda commits, within_seconds: [  # pyright: ignore[reportAttributeAccessIssue]
         Committed(result.error, recycled=True) for result in commit(commits)
     ]
     assert run.to_the_end().values == list(range(25))

@@ -1,0 +1,142 @@
+"""Ends a process that does not come back, since nothing inside it can.
+
+Python runs the handler of a signal on the main thread, between two bytecodes. A main thread that
+waits inside librdkafka therefore neither notices SIGTERM nor can be interrupted; and a call may
+never return. To end the process is safe at any moment: whatever it left open is ended by the next
+owner's init, or by the brokers when its transaction times out.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn, Self
+
+import structlog
+
+STEP_SECONDS = 0.1
+LONGEST_STEP_SECONDS = 1.0
+"""A step that took longer is one in which this process stood still: its calls stood as well."""
+
+REPORT_SECONDS = 2.0
+"""How long the last message may take; nobody may be reading it."""
+
+EXIT_CODE = 2
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Watchdog:
+    """Watches the main thread for the length of a `with` block in it.
+
+    Args:
+        turn_seconds: how long the main thread may take from one `turn` to the next.
+        stop_seconds: how long the block may take to end after SIGTERM or SIGINT came.
+        restarted: somebody restarts this process if a signal kills it: then one too long turn
+            ends it by SIGKILL, where it would end with exit code 2 otherwise.
+        end: ends the process; None: as said above.
+    """
+
+    def __init__(
+        self,
+        *,
+        turn_seconds: float,
+        stop_seconds: float,
+        restarted: bool = False,
+        end: Callable[[], object] | None = None,
+    ) -> None:
+        self._turn_seconds = turn_seconds
+        self._stop_seconds = stop_seconds
+        self._restarted = restarted
+        self._end = end
+        self._turns = 0
+        self._main = threading.get_ident()
+        self._reading, self._writing = os.pipe()
+        self._over = False
+
+    def __enter__(self) -> Self:
+        os.set_blocking(self._writing, False)
+        # The C handler writes the number of a signal here, whatever the main thread is doing.
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="eos-watchdog", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        signal.set_wakeup_fd(-1)
+        os.close(self._writing)
+
+    def turn(self) -> None:
+        """Say that the main thread goes on."""
+        self._turns += 1
+
+    def _watch(self) -> None:
+        turn, turn_took_seconds, stop_took_seconds = self._turns, 0.0, None
+        while not self._over:
+            took_seconds, asked_to_stop = self._step()
+            turn_took_seconds = turn_took_seconds + took_seconds if turn == self._turns else 0.0
+            turn = self._turns
+            if stop_took_seconds is not None or asked_to_stop:
+                stop_took_seconds = (stop_took_seconds or 0.0) + took_seconds
+            if stop_took_seconds is not None and stop_took_seconds > self._stop_seconds:
+                limit = f"worker.stop_deadline_seconds={self._stop_seconds:g}"
+                self._give_up(f"did not end within {limit}", kill=False)
+                break
+            if turn_took_seconds > self._turn_seconds:
+                limit = f"{self._turn_seconds:g} s, longer than all its timeouts together"
+                self._give_up(f"has stood in one place for {limit}", kill=self._restarted)
+                break
+        os.close(self._reading)
+
+    def _step(self) -> tuple[float, bool]:
+        """Wait for a moment; return how long it was, and whether a request to stop came."""
+        started = time.monotonic()
+        ready, _, _ = select.select([self._reading], [], [], STEP_SECONDS)
+        came = os.read(self._reading, 64) if ready else b""
+        took_seconds = min(time.monotonic() - started, LONGEST_STEP_SECONDS)
+        return took_seconds, any(number in came for number in _STOPPING)
+
+    def _give_up(self, what: str, *, kill: bool) -> None:
+        if self._over:
+            return
+        place = _place(sys._current_frames().get(self._main))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        report = threading.Thread(target=_report, args=(what, place), daemon=True)
+        report.start()
+        report.join(REPORT_SECONDS)
+        (self._end or (_kill if kill else _exit))()
+
+
+def _place(frame: FrameType | None) -> str:
+    """Return where a thread is: the innermost Python function, those that merely wait aside."""
+    while frame is not None and frame.f_globals.get("__name__") == threading.__name__:
+        frame = frame.f_back
+    if frame is None:
+        return "nowhere"
+    code = frame.f_code
+    module = frame.f_globals.get("__name__", code.co_filename)
+    return f"{module}.{code.co_qualname}, line {frame.f_lineno}"
+
+
+def _report(what: str, place: str) -> None:
+    structlog.get_logger("eosframework.worker").error("worker_stuck", reason=what, waits_in=place)
+    print(
+        f"error: the worker {what}: its main thread waits in {place}. The process ends now; what "
+        f"it left open is ended by the next owner of its partitions, or by the brokers after "
+        f"worker.transaction_timeout_seconds",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _exit() -> NoReturn:
+    os._exit(EXIT_CODE)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,77 @@
+"""A main thread that neither returns nor notices a signal does not keep its process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+STUCK = """
+import ctypes, signal
+from eosframework.watchdog import Watchdog
+signal.signal(signal.SIGTERM, lambda *_: None)
+with Watchdog(turn_seconds={turn}, stop_seconds={stop}, restarted={restarted}):
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    mutex = ctypes.create_string_buffer(128)
+    lock(mutex)
+    print("stuck", flush=True)
+    lock(mutex)  # in C, for ever; no signal interrupts it
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def make(*, turn: float = 60, stop: float = 60, restarted: bool = False) -> object:
+        script = STUCK.format(turn=turn, stop=stop, restarted=restarted)
+        command = [sys.executable, "-c", script]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stuck\n"
+        return process
+
+    yield make  # pyright: ignore[reportReturnType]
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_stuck_process_ends_after_sigterm_and_says_where_it_stood(start: Start) -> None:
+    process = start(stop=0.3)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 2
+    assert "did not end within worker.stop_deadline_seconds=0.3" in errors
+    assert "line 10" in errors
+
+
+def test_a_turn_that_never_ends_ends_the_process(start: Start) -> None:
+    process = start(turn=0.3)
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 2
+    assert "has stood in one place for 0.3 s" in errors
+
+
+def test_under_a_supervisor_it_ends_by_a_signal_so_that_it_is_restarted(start: Start) -> None:
+    process = start(turn=0.3, restarted=True)
+    process.communicate(timeout=15)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_that_stood_still_has_its_time_afterwards(start: Start) -> None:
+    process = start(turn=2)
+    process.send_signal(signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2.5)
+    process.send_signal(signal.SIGCONT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
