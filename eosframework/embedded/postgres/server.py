@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,10 @@ from eosframework.errors import ComponentFailed
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0
 """More than any process needs to act on a signal; one that waits for a disk may take a while."""
+
+_ENDED = frozenset({psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
+_AT_REST = _ENDED | {psutil.STATUS_STOPPED}
+"""A process that ended while its server was stopped already is buried by nobody."""
 
 _READY_LINE = 7
 """Of PostgreSQL's pid file; the first is the pid."""
@@ -104,7 +108,7 @@ class PostgresServer:
         for process in frozen:
             _signal(process, signal.SIGKILL)
         self._forget()
-        _await(frozen, lambda process: process.status() == psutil.STATUS_ZOMBIE)
+        _await(frozen, _ENDED)
 
     def suspend(self) -> None:
         """SIGSTOP every process of the server: it keeps its connections and does not run."""
@@ -182,11 +186,11 @@ class PostgresServer:
         if server is None:
             return []
         _signal(server, signal.SIGSTOP)
-        _await([server], lambda process: process.status() == psutil.STATUS_STOPPED)
+        _await([server], _AT_REST)
         children = server.children(recursive=True)
         for child in children:
             _signal(child, signal.SIGSTOP)
-        _await(children, lambda process: process.status() == psutil.STATUS_STOPPED)
+        _await(children, _AT_REST)
         return [server, *children]
 
     def _process(self) -> psutil.Process | None:
@@ -228,10 +232,10 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def _await(processes: Iterable[psutil.Process], state: Callable[[psutil.Process], bool]) -> None:
-    """Wait until each process is in a state or gone, within reason."""
+def _await(processes: Iterable[psutil.Process], states: frozenset[str]) -> None:
+    """Wait until each process is in one of the states or gone, within reason."""
     deadline = time.monotonic() + _SIGNAL_SECONDS
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            while process.is_running() and not state(process) and time.monotonic() < deadline:
+            while process.status() not in states and time.monotonic() < deadline:
                 time.sleep(0.001)
