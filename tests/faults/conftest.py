@@ -1,15 +1,67 @@
-"""A pipeline for each test."""
+"""A pipeline for each test, and three brokers for each module that breaks them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eosframework.embedded import start_kafka
 from tests.support.pipeline import Pipeline
+from tests.support.three_brokers import PROPERTIES, REPLICAS, ThreeBrokers
 
 
 @pytest.fixture
 def pipeline(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
     """The doubling and tripling topology with 4 partitions."""
     return make_pipeline()
+
+
+@pytest.fixture(scope="module")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    """Three brokers with three replicas of everything, of which two must be in sync."""
+    cluster = start_kafka(
+        tmp_path_factory.mktemp("three"),
+        nodes=3,
+        fast_start=True,
+        heap_megabytes=256,
+        properties=PROPERTIES,
+    )
+    try:
+        yield ThreeBrokers(cluster)
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture
+def brokers(three_brokers: ThreeBrokers) -> Iterator[ThreeBrokers]:
+    """The three brokers, all of them brought back after the test."""
+    yield three_brokers
+    three_brokers.restore()
+
+
+@pytest.fixture
+def replicated(
+    brokers: ThreeBrokers, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
+    """Make pipelines with three replicas on the three brokers; their workers are ended."""
+    made: list[Pipeline] = []
+
+    def make(**options: Any) -> Pipeline:
+        name = unique_name("app")
+        made.append(
+            Pipeline(
+                brokers.bootstrap_servers,
+                name,
+                tmp_path / name,
+                replication_factor=REPLICAS,
+                **options,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for pipeline in made:
+        pipeline.stop()

@@ -191,6 +191,8 @@ class Pipeline:
                 "bootstrap.servers": self.bootstrap_servers,
                 "enable.idempotence": True,
                 "queue.buffering.max.messages": 1_000_000,
+                "socket.timeout.ms": 5000,
+                "reconnect.backoff.max.ms": 500,
             }
         )
         for n in range(self._fed, self._fed + count):
@@ -203,7 +205,7 @@ class Pipeline:
             )
             if n % 1000 == 0:
                 producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         self._fed += count
 
     def start_worker(
