@@ -12,6 +12,10 @@ EosError
 │   ├── PositionLost            the next offset to read is gone from the log
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
+├── DatabaseFault               what a database reports to the persister or relay that uses it
+│   ├── DatabaseAway            it may or may not have committed; claim the position again
+│   ├── RowRefused              it refuses a row, and would again; nothing was written
+│   └── Overtaken               another process claimed the position since; nothing was written
 └── TransactionError            what a transactional call reports to the task that made it
     ├── Retriable               nothing is decided; make the same call again
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
@@ -85,6 +89,22 @@ class InstanceFenced(EosError):
     """Another instance with the same identity took over; this one must stop."""
 
     exit_code = 3
+
+
+class DatabaseFault(EosError):
+    """A database transaction did not succeed; the subclass says what follows."""
+
+
+class DatabaseAway(DatabaseFault):
+    """The database did not answer, or gave the transaction up; only a new claim can tell."""
+
+
+class RowRefused(DatabaseFault):
+    """The database refuses a row because of its data."""
+
+
+class Overtaken(DatabaseFault):
+    """Another process claimed the position after this one did."""
 
 
 class TransactionError(EosError):
