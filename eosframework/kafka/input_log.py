@@ -28,6 +28,9 @@ from eosframework.processing import ports
 from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
 
+FENCE_SECONDS = 0.5
+"""How long librdkafka may take to tell of a fence that has emptied the assignment already."""
+
 LEAVE_SECONDS = 5.0
 """How long `close(leave=True)` waits to be let out of the group."""
 
@@ -147,6 +150,7 @@ class KafkaInputLog:
 
         Raises:
             RunError: a partition is not assigned.
+            InstanceFenced: nor will it be: another member joined with this one's instance name.
         """
         for position in positions:
             self._seek(to_kafka(position))
@@ -217,7 +221,12 @@ class KafkaInputLog:
         deadline = Deadline(LEAVE_SECONDS)
         while not self._consumer.memberid() and not deadline.is_over:
             self._consumer.poll(deadline.timeout(at_most=0.02))
-        self._consumer.unsubscribe()
+        try:
+            self._consumer.unsubscribe()
+        except KafkaException as error:
+            # A member that another of its name has fenced is in no group, told so or not.
+            self._events.warning("group_not_left", error=str(error))
+            return
         while not deadline.is_over:
             self._consumer.poll(deadline.timeout(at_most=0.02))
             if not self._consumer.assignment() and not self._consumer.memberid():
@@ -313,7 +322,8 @@ class KafkaInputLog:
                 return
             except KafkaException as error:
                 starting = error.args[0].code() == KafkaError._STATE  # noqa: SLF001
-                if not starting or deadline.is_over:
+                if not starting or deadline.is_over or not self._consumer.assignment():
+                    self.fetch(1, FENCE_SECONDS)  # Raises a fence that was not told yet.
                     raise RunError(
                         f"{from_kafka(partition)} cannot be moved to offset {partition.offset}: "
                         f"{error.args[0].str()}"

@@ -135,3 +135,23 @@ def test_a_second_worker_with_the_same_instance_name_fences_the_first(join: Join
     second = join("one")
     with pytest.raises(InstanceFenced):
         wait_until(lambda: all([second.owns(2), first.owns(0)]), "never", seconds=20)
+
+
+def fenced(join: Join) -> Member:
+    """Make a member that another of its name has fenced, and that was not told so by a fetch."""
+    first = join("one")
+    wait_until(lambda: first.owns(2), "an assignment")
+    second = join("one")
+    wait_until(lambda: second.owns(2), "the partitions")
+    wait_until(lambda: not first.log._consumer.assignment(), "the fence")
+    return first
+
+
+def test_a_fenced_member_that_closes_before_it_was_told_just_closes(join: Join) -> None:
+    fenced(join).log.close(leave=True)
+
+
+def test_a_fenced_member_that_seeks_before_it_was_told_is_told_why_it_cannot(join: Join) -> None:
+    member = fenced(join)
+    with pytest.raises(InstanceFenced):
+        member.log.seek([Position(p.topic, p.partition, 1) for p in member.owned])
