@@ -169,10 +169,10 @@ def test_a_config_file_that_cannot_be_used_is_named(
     ("variable", "message"),
     [
         ("EOS_WORKER__NOPE", "environment variable EOS_WORKER__NOPE, worker.nope: there is no"),
-        ("EOS_WROKER__START", "EOS_WROKER__START='x' is no setting; expected one that begins"),
+        ("EOS_WROKER__START", "EOS_WROKER__START is no setting; expected one that begins"),
         (
             "EOS_WORKER_START",
-            "EOS_WORKER_START='x' is no setting; did you mean EOS_WORKER__START, with two",
+            "EOS_WORKER_START is no setting; did you mean EOS_WORKER__START, with two",
         ),
         ("EOS_WORKER__START", "environment variable EOS_WORKER__START, worker.start='x': expected"),
         ("EOS_WORKER", "an environment variable for a whole section is not JSON"),

@@ -1,0 +1,37 @@
+"""Settings: declared once in `settings`, read by `loading`.
+
+Owns every name, unit, default and purpose, and where a value comes from. Refuses what would break
+the guarantee, by name, and keeps secrets out of every message.
+"""
+
+from __future__ import annotations
+
+from eosframework.config.loading import load_settings
+from eosframework.config.settings import (
+    FORBIDDEN_PROPERTIES,
+    DatabaseSettings,
+    Guarantee,
+    KafkaSettings,
+    LogFormat,
+    LogSettings,
+    PropertyValue,
+    Settings,
+    Start,
+    TopicSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "FORBIDDEN_PROPERTIES",
+    "DatabaseSettings",
+    "Guarantee",
+    "KafkaSettings",
+    "LogFormat",
+    "LogSettings",
+    "PropertyValue",
+    "Settings",
+    "Start",
+    "TopicSettings",
+    "WorkerSettings",
+    "load_settings",
+]

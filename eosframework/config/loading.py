@@ -1,0 +1,180 @@
+"""Settings from the command line, the environment and a file; what is wrong, by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import SettingsError
+
+from eosframework.config.settings import FileSource, Settings
+from eosframework.errors import ConfigurationError
+from eosframework.references import closest
+
+
+def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
+    """Settings from `--set` assignments, the environment and a YAML file, in this order.
+
+    Args:
+        file: a YAML file with the sections of `Settings`, or None.
+        assignments: `section.name=value` strings; the value is read as YAML.
+
+    Raises:
+        ConfigurationError: names the setting, its value and what was expected.
+    """
+    _refuse_unknown_variables()
+    FileSource.values = _read_file(file) if file else {}
+    assigned = _parse_assignments(assignments or [])
+    try:
+        return Settings(**assigned)
+    except ValidationError as error:
+        findings = [_explain(detail, assigned, file) for detail in error.errors()]
+        raise ConfigurationError("; ".join(findings)) from error
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"an environment variable for a whole section is not JSON ({error.__cause__}); set "
+            f"one setting with each variable, for example EOS_WORKER__COMMIT_INTERVAL_SECONDS=0.2"
+        ) from error
+    finally:
+        FileSource.values = {}
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise for a variable that means a setting and names none: it would be ignored.
+
+    Other EOS_ variables are let be; inside a section pydantic finds the unknown ones.
+    """
+    sections = [f"EOS_{section}".upper() for section in Settings.model_fields]
+    known = [
+        f"EOS_{section}__{name}".upper()
+        for section, field in Settings.model_fields.items()
+        for name in _fields(field.annotation)
+    ]
+    flat = {name.replace("__", "_"): name for name in known}
+    for variable in sorted(name for name in os.environ if name.startswith("EOS_")):
+        section, separator, _ = variable.partition("__")
+        meant = flat.get(variable.upper())
+        if separator and section.upper() not in sections:
+            hint = f"expected one that begins with {', '.join(f'{name}__' for name in sections)}"
+        elif not separator and meant is not None:
+            hint = f"did you mean {meant}, with two underscores after the section?"
+        else:
+            continue
+        raise ConfigurationError(f"environment variable {variable} is no setting; {hint}")
+
+
+def _holds_secrets(section: str, name: str | None = None) -> bool:
+    """Tell whether a setting, or any of a section, must not be shown."""
+    declared = Settings.model_fields.get(section)
+    model: Any = declared.annotation if declared else BaseModel
+    fields: dict[str, FieldInfo] = model.model_fields
+    return any(
+        SecretStr in get_args(field.annotation)
+        for own, field in fields.items()
+        if name in (None, own)
+    )
+
+
+def _fields(model: Any) -> list[str]:
+    return list(model.model_fields)
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"config file {file} cannot be read ({error.strerror}); check --config"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"config file {file} is not UTF-8 text ({error.reason}); expected YAML"
+        ) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigurationError(
+            f"config file {file}{place} is not valid YAML: {problem}"
+        ) from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            f"config file {file} holds a {type(content).__name__}; expected the sections "
+            f"{', '.join(Settings.model_fields)}"
+        )
+    return content  # pyright: ignore[reportUnknownVariableType]
+
+
+def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        section, dot, setting = name.strip().partition(".")
+        if not equals or not dot:
+            raise ConfigurationError(
+                f"--set {_NOT_PLAIN.sub('…', name)!r} is not SECTION.NAME=VALUE, "
+                f"for example worker.commit_interval_seconds=0.2"
+            )
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        if setting.startswith("properties."):
+            values.setdefault(section, {}).setdefault("properties", {})[
+                setting.removeprefix("properties.")
+            ] = value
+        else:
+            values.setdefault(section, {})[setting] = value
+    return values
+
+
+_NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)
+"""From there on it may be a value, and a value may be a secret."""
+
+_EXPECTED = {
+    "model_type": "settings by name",
+    "string_type": "text",
+    "string_too_short": "text",
+    "dict_type": "properties by name",
+}
+"""What pydantic says in terms of classes."""
+
+
+def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | None) -> str:
+    """Return one finding: where the value came from, its name, the value and what is wrong."""
+    parts = [str(part) for part in detail["loc"]]
+    name = f"{_origin(parts, assigned, file)}{'.'.join(parts)}"
+    if detail["type"] == "extra_forbidden":
+        section, *inner = parts
+        declared = Settings.model_fields.get(section)
+        known = _fields(declared.annotation) if declared and inner else list(Settings.model_fields)
+        hint = closest(parts[-1], known)
+        return f"{name}: there is no such setting{hint or '; see `eosframework settings`'}"
+    if detail["type"] == "value_error":
+        return f"{name}: {detail['ctx']['error']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
+    if detail["type"] == "string_pattern_mismatch":
+        expected = f"text that matches {detail['ctx']['pattern']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    given = "…" if _holds_secrets(*parts[:2]) else repr(detail["input"])
+    return f"{name}={given}: expected {expected}; see `eosframework settings`"
+
+
+def _origin(parts: list[str], assigned: Mapping[str, Any], file: Path | None) -> str:
+    section, *inner = parts
+    if inner and inner[0] in assigned.get(section, {}):
+        return "--set "
+    variable = f"EOS_{'__'.join(parts)}".upper()
+    if variable in (name.upper() for name in os.environ):
+        return f"environment variable {variable}, "
+    if file is not None and section in FileSource.values:
+        return f"config file {file}: "
+    return ""
