@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 CRASHED = 70
@@ -67,7 +68,8 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     def child() -> int:
         os.close(reading)
         code, text = work()
-        os.write(writing, text.encode())
+        with suppress(BrokenPipeError):  # The parent was killed: nobody asks any more.
+            os.write(writing, text.encode())
         return code
 
     process = Forked(child)

@@ -1,0 +1,34 @@
+"""What is asked of a child process, and what becomes of it without its parent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from eosframework.forked import answer_of
+
+KILLS_ITS_PARENT = """
+import os, signal, time
+from eosframework.forked import answer_of
+
+def work():
+    parent = os.getppid()
+    os.kill(parent, signal.SIGKILL)
+    while os.getppid() == parent:
+        time.sleep(0.001)
+    return 0, "nobody hears this"
+
+answer_of(work)
+"""
+
+
+def test_a_child_answers_with_its_exit_code_and_a_text() -> None:
+    assert answer_of(lambda: (3, "what it found")) == (3, "what it found")
+
+
+def test_a_child_whose_parent_was_killed_ends_without_a_traceback() -> None:
+    asked = subprocess.run(
+        [sys.executable, "-c", KILLS_ITS_PARENT], capture_output=True, timeout=15, check=False
+    )
+    assert asked.returncode == -9
+    assert asked.stderr == b""
