@@ -31,6 +31,7 @@ PRODUCER_DEFAULTS: Properties = {
     _TIMEOUT: 30_000,
     "socket.timeout.ms": 10_000,
     "retry.backoff.ms": 10,
+    "metadata.recovery.strategy": "none",
     "partitioner": "murmur2_random",
     "linger.ms": 5,
     "queue.buffering.max.messages": 100_000,
@@ -39,6 +40,7 @@ PRODUCER_DEFAULTS: Properties = {
 """- transaction.timeout.ms: an abandoned transaction holds readers back for as long.
 - socket.timeout.ms: `send_offsets_to_transaction` can block for as long, whatever its timeout.
 - retry.backoff.ms: at the default of 100 back-to-back transactions take 100 ms each.
+- metadata.recovery.strategy: see the rule below; a worker starts anew with another client instead.
 - partitioner: where Java's producers put a key; librdkafka's own default is CRC32.
 - linger.ms: does not delay a commit, which flushes."""
 
@@ -71,6 +73,11 @@ _PRODUCER_RULES: dict[str, _Rule] = {
     "socket.max.fails": (
         lambda value: str(value) == "1",
         "an unanswered request must end its connection, or its repetition shows nowhere",
+    ),
+    "metadata.recovery.strategy": (
+        lambda value: value == "none",
+        "to bootstrap again, librdkafka gives its brokers up, and with them the counts of their "
+        "broken connections; a send_offsets_to_transaction may then never return",
     ),
     "test.mock.num.brokers": (
         lambda _: False,

@@ -33,6 +33,7 @@ def test_messages_expire_before_their_transaction() -> None:
         ("acks", 1),
         ("request.required.acks", 0),
         ("socket.max.fails", 0),
+        ("metadata.recovery.strategy", "rebootstrap"),
         ("test.mock.num.brokers", 1),
     ],
 )
