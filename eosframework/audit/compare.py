@@ -14,47 +14,12 @@ about order.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from eosframework.audit.ledger import BUCKETS, Ledger
-from eosframework.audit.verdict import Examples, Verdict
-
-_NONE = -1
-
-
-@dataclass(slots=True)
-class Matching:
-    """Which found record is which expected one.
-
-    Args:
-        origin: by found record, the index of the expected one.
-        found_as: by expected record, the index of the found one.
-        alike: by expected record, whether another expected one equals it.
-        copies: found records that equal an expected one which has its match already, each with
-            the index of that one.
-        unexplained: found records that equal no expected one.
-    """
-
-    origin: array[int]
-    found_as: array[int]
-    alike: bytearray
-    copies: dict[int, int] = field(default_factory=dict[int, int])
-    unexplained: list[int] = field(default_factory=list[int])
-
-
-def match(expected: Ledger, found: Ledger) -> Matching:
-    """Match the found records with the expected ones (step 1)."""
-    matching = Matching(
-        origin=array("q", [_NONE]) * len(found),
-        found_as=array("q", [_NONE]) * len(expected),
-        alike=bytearray(len(expected)),
-    )
-    for bucket in range(BUCKETS):
-        _match_bucket(bucket, expected, found, matching)
-    matching.unexplained.sort()
-    return matching
+from eosframework.audit.ledger import Ledger
+from eosframework.audit.matching import NONE, Matching, match
+from eosframework.audit.verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 
 
 def compare(
@@ -66,6 +31,7 @@ def compare(
     required: int | None = None,
     ahead: Ledger | None = None,
     input_trimmed: bool = False,
+    only_a_part: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Verdict:
     """Return the verdict (step 2).
@@ -80,100 +46,140 @@ def compare(
         ahead: outputs of input records behind the committed positions.
         input_trimmed: the input no longer has its first records, so that a found record that
             equals no expected one says nothing.
+        only_a_part: `expected` is of a part of the input, so that such a record is of another.
         notes: what else a reader of the numbers must know.
     """
     matching = matching or match(expected, found)
     required = len(expected) if required is None else required
-    examples = Examples()
-    lost, torn = _missing(expected, matching, required, examples)
-    uncommitted = _uncommitted(found, matching, ahead, examples)
+    details = Details()
+    lost, torn = _missing(expected, matching, required, details)
+    uncommitted = _uncommitted(found, matching, ahead, details)
     unexplained = [index for index in matching.unexplained if index not in uncommitted]
-    duplicated = _copies(expected, found, matching, examples)
-    if not input_trimmed:
-        duplicated += len(unexplained)
-        for index in unexplained[:10]:
-            examples.add("duplicated", f"{found.name(index)} comes from no input record")
+    others = 0 if only_a_part else len(unexplained)
+    unexpected = 0 if input_trimmed else others
+    _say_copies(expected, found, matching, details)
+    for index in unexplained[: DETAILS_OF_A_KIND if unexpected else 0]:
+        name = found.name(index)
+        details.add(Detail("duplicated", f"{name} comes from no input record", output=name))
     return Verdict(
         input=input_records,
-        output=len(found),
+        output=len(found) - (len(unexplained) if only_a_part else 0),
         lost=lost,
-        duplicated=duplicated,
-        reordered=_reordered(expected, found, matching, examples),
+        duplicated=len(matching.copies) + unexpected,
+        reordered=_reordered(expected, found, matching, details),
         torn=torn + len(set(uncommitted.values())),
-        untraced=len(unexplained) if input_trimmed else 0,
-        examples=tuple(examples.sorted()),
+        unexpected=unexpected,
+        untraced=others if input_trimmed else 0,
+        details=details.sorted(),
         notes=notes,
     )
 
 
-def _match_bucket(bucket: int, expected: Ledger, found: Ledger, matching: Matching) -> None:
-    waiting: dict[bytes, list[int]] = {}
-    for index in expected.bucket(bucket):
-        waiting.setdefault(expected.digest(index), []).append(index)
-    for alike in waiting.values():
-        if len(alike) > 1:
-            for index in alike:
-                matching.alike[index] = 1
-    taken: dict[bytes, int] = {}
-    for index in found.bucket(bucket):
-        digest = found.digest(index)
-        alike = waiting.get(digest)
-        if alike is None:
-            matching.unexplained.append(index)
-            continue
-        count = taken.get(digest, 0)
-        if count == len(alike):
-            matching.copies[index] = alike[-1]
-            continue
-        taken[digest] = count + 1
-        matching.origin[index] = alike[count]
-        matching.found_as[alike[count]] = index
-
-
 def _missing(
-    expected: Ledger, matching: Matching, required: int, examples: Examples
+    expected: Ledger, matching: Matching, required: int, details: Details
 ) -> tuple[int, int]:
     """Count outputs that are lost, and input records of which only some are."""
-    lost = 0
-    torn: set[tuple[int, int]] = set()
-    for index in range(required):
-        if matching.found_as[index] != _NONE:
+    lost = torn = 0
+    runs: dict[int, _Run] = {}
+    for start, stop in _inputs(expected, required):
+        partition = expected.place(start)[0]
+        missing = sum(matching.found_as[index] == NONE for index in range(start, stop))
+        lost += missing
+        if missing == stop - start:
+            runs.setdefault(partition, _Run(start)).add(start, missing)
             continue
-        lost += 1
-        examples.add("lost", f"an output of {expected.name(index)} is not there")
-        place = expected.place(index)
-        sibling = None if place in torn else _visible_sibling(expected, matching, index, required)
-        if sibling is not None:
-            torn.add(place)
-            examples.add("torn", f"{expected.name(index)}: only a part of its outputs is there")
-    return lost, len(torn)
+        if partition in runs:
+            details.add(runs.pop(partition).lost(expected))
+        if missing:
+            torn += 1
+            _say_torn(expected.name(start), missing, stop - start, details)
+    for run in runs.values():
+        details.add(run.lost(expected))
+    return lost, torn
 
 
-def _visible_sibling(expected: Ledger, matching: Matching, index: int, required: int) -> int | None:
-    """Return an output of the same input record that is there; siblings are neighbours."""
-    place = expected.place(index)
-    for step in (-1, 1):
-        other = index + step
-        while 0 <= other < required and expected.place(other) == place:
-            if matching.found_as[other] != _NONE:
-                return other
-            other += step
-    return None
+def _inputs(expected: Ledger, required: int) -> Iterator[tuple[int, int]]:
+    """Yield the outputs of each input record, as the first index and one behind the last."""
+    start = 0
+    for index in range(1, required):
+        if expected.place(index) != expected.place(start):
+            yield start, index
+            start = index
+    if required:
+        yield start, required
 
 
-def _copies(expected: Ledger, found: Ledger, matching: Matching, examples: Examples) -> int:
-    for index, original in sorted(matching.copies.items())[:10]:
-        first = matching.found_as[original]
-        examples.add(
-            "duplicated",
-            f"{found.name(index)} repeats {found.name(first)}, the output of "
-            f"{expected.name(original)}",
+@dataclass(slots=True)
+class _Run:
+    """Input records in a row that share a fate, as the indexes of their first outputs."""
+
+    first: int
+    last: int = 0
+    inputs: int = 0
+    outputs: int = 0
+
+    def add(self, index: int, outputs: int) -> None:
+        self.last = index
+        self.inputs += 1
+        self.outputs += outputs
+
+    def lost(self, expected: Ledger) -> Detail:
+        name = expected.name(self.first)
+        if self.inputs == 1:
+            what = (
+                f"all {self.outputs:,} outputs of {name} are"
+                if self.outputs > 1
+                else (f"the output of {name} is")
+            )
+            return Detail("lost", f"{what} not there", name)
+        through = expected.name(self.last)
+        text = (
+            f"all {self.outputs:,} outputs of {self.inputs:,} input records in a row, {name} to "
+            f"{through}, are not there"
         )
-    return len(matching.copies)
+        return Detail("lost", text, name, through)
+
+
+def _say_torn(name: str, missing: int, count: int, details: Details) -> None:
+    verb = "is" if missing == 1 else "are"
+    details.add(Detail("lost", f"{missing} of {count} outputs of {name} {verb} not there", name))
+    details.add(Detail("torn", f"{name}: only a part of its outputs is there", name))
+
+
+def _say_copies(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> None:
+    copies = sorted(matching.copies.items(), key=lambda item: (item[1], item[0]))
+    for run in _runs_of_copies(copies, expected):
+        index, original = run[0]
+        name, place = expected.name(original), found.name(index)
+        if expected.place(original) == expected.place(run[-1][1]):
+            for index, original in run:
+                first = found.name(matching.found_as[original])
+                text = f"{found.name(index)} repeats {first}, the output of {name}"
+                details.add(Detail("duplicated", text, name, output=found.name(index)))
+            continue
+        through = expected.name(run[-1][1])
+        text = f"all {len(run):,} outputs of {name} to {through} are there again, from {place} on"
+        details.add(Detail("duplicated", text, name, through, place))
+
+
+def _runs_of_copies(
+    copies: list[tuple[int, int]], expected: Ledger
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield copies of outputs that follow each other in one input partition, once each."""
+    run: list[tuple[int, int]] = []
+    for copy in copies:
+        if run and (
+            copy[1] != run[-1][1] + 1 or expected.place(copy[1])[0] != expected.place(run[-1][1])[0]
+        ):
+            yield run
+            run = []
+        run.append(copy)
+    if run:
+        yield run
 
 
 def _uncommitted(
-    found: Ledger, matching: Matching, ahead: Ledger | None, examples: Examples
+    found: Ledger, matching: Matching, ahead: Ledger | None, details: Details
 ) -> Mapping[int, tuple[int, int]]:
     """Return the found records that come from input behind the committed positions."""
     if ahead is None or not matching.unexplained:
@@ -184,30 +190,29 @@ def _uncommitted(
         place = wanted.pop(ahead.digest(index), None)
         if place is not None:
             uncommitted[place] = ahead.place(index)
-            examples.add(
-                "torn",
-                f"{found.name(place)} is there, but the position behind its input "
-                f"{ahead.name(index)} is not committed",
-            )
+            name, output = ahead.name(index), found.name(place)
+            text = f"{output} is there, but the position behind its input {name} is not committed"
+            details.add(Detail("torn", text, name, output=output))
     return uncommitted
 
 
-def _reordered(expected: Ledger, found: Ledger, matching: Matching, examples: Examples) -> int:
+def _reordered(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> int:
     latest: dict[tuple[int, int], int] = {}
     reordered = 0
     for index, origin in enumerate(matching.origin):
-        if origin == _NONE or matching.alike[origin]:
+        if origin == NONE or matching.alike[origin]:
             continue
         input_partition, offset = expected.place(origin)
         lane = (input_partition, found.place(index)[0])
-        before = latest.get(lane, _NONE)
+        before = latest.get(lane, NONE)
         if offset >= before:
             latest[lane] = offset
             continue
         reordered += 1
-        examples.add(
-            "reordered",
-            f"{found.name(index)}, the output of {expected.name(origin)}, comes after an output "
-            f"of {expected.partition(input_partition)}@{before}",
+        name, output = expected.name(origin), found.name(index)
+        text = (
+            f"{output}, the output of {name}, comes after an output of "
+            f"{expected.partition(input_partition)}@{before}"
         )
+        details.add(Detail("reordered", text, name, output=output))
     return reordered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from eosframework.audit.digest import digest_of
 from eosframework.audit.ledger import Ledger
@@ -64,6 +64,21 @@ class Derivation:
                         f"{error.__cause__!r}. Audit with the functions that the workers ran"
                     ) from error
             self._add(partition, offset, outputs, into)
+
+    def derive_while_it_works(
+        self, batches: Iterable[tuple[TopicPartition, list[Message]]]
+    ) -> Iterator[Ledger]:
+        """Yield the outputs of each batch; a record that fails ends its partition."""
+        stopped: set[TopicPartition] = set()
+        for partition, messages in batches:
+            if partition in stopped:
+                continue
+            derived = Ledger()
+            try:
+                self.derive(partition, messages, derived)
+            except RunError:
+                stopped.add(partition)
+            yield derived
 
     def _add(
         self, partition: TopicPartition, offset: int, outputs: Iterable[Output], into: Ledger

@@ -8,10 +8,12 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from eosframework.processing.failures import HEADER_ERROR
+from eosframework.processing.receipts import HEADER_RECEIPT
 
 DIGEST_BYTES = 16
 
 _ABSENT = -1
+_NOT_COUNTED = (HEADER_ERROR, HEADER_RECEIPT)
 _LENGTHS = struct.Struct("<iiiq")
 _HEADER_LENGTHS = struct.Struct("<ii")
 
@@ -22,6 +24,7 @@ def digest_of(
     """Return the digest of a record: the same exactly if all of its parts are.
 
     The text of a dead letter's error counts for nothing: it may name an object by its address.
+    Nor does a receipt: functions do not tell it.
 
     Args:
         topic: where it is.
@@ -48,7 +51,7 @@ def _header_parts(headers: Any) -> Iterable[bytes]:
     if isinstance(headers, Mapping):
         pairs = cast("Mapping[str, Any]", headers).items()
     for name, value in pairs:
-        if name == HEADER_ERROR:
+        if name in _NOT_COUNTED:
             continue
         encoded = name.encode()
         content = value.encode() if isinstance(value, str) else cast("bytes | None", value)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from eosframework.audit.digest import DIGEST_BYTES
 from eosframework.records import TopicPartition
 
 BUCKETS = 256
 """Digests are looked up bucket by bucket, so that only one bucket at a time is a dictionary."""
+
+_SIEVE_BITS = 8
+"""For each record, at least; twice as many at most."""
 
 
 class Ledger:
@@ -40,6 +43,33 @@ class Ledger:
         self._digests += digest
         self._partition_of.append(number)
         self._offset_of.append(offset)
+
+    def extend(self, other: Ledger) -> None:
+        """Append the records of another ledger."""
+        for index in range(len(other)):
+            number, offset = other.place(index)
+            self.add(other.partition(number), offset, other.digest(index))
+
+    def sieve(self) -> Callable[[bytes], bool]:
+        """Return what tells whether a digest may be in here: always of those that are.
+
+        Of others it says so about one in eight, or fewer; it takes two bytes a record at most.
+        """
+        size = 1 << max(len(self) * _SIEVE_BITS, 1 << 16).bit_length()
+        bits = bytearray(size >> 3)
+        for start in range(0, len(self._digests), DIGEST_BYTES):
+            place = int.from_bytes(self._digests[start + 1 : start + 9]) & (size - 1)
+            bits[place >> 3] |= 1 << (place & 7)
+
+        def may_hold(digest: bytes) -> bool:
+            place = int.from_bytes(digest[1:9]) & (size - 1)
+            return bool(bits[place >> 3] & (1 << (place & 7)))
+
+        return may_hold
+
+    def digests(self) -> Iterator[bytes]:
+        """Yield the digests in order."""
+        return (self.digest(index) for index in range(len(self)))
 
     def bucket(self, number: int) -> Sequence[int]:
         """Return the indexes of the records whose digest falls into a bucket, ascending."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,31 +11,79 @@ from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
-    from eosframework.audit import Verdict
+    from eosframework.audit import Detail, Verdict
+
+DETAILS_SHOWN = 5
+"""Of each kind, to people; `--json` has more."""
+
+
+class By(StrEnum):
+    """What tells which outputs must be there; see `eosframework.audit.Proof`."""
+
+    AUTO = "auto"
+    RECEIPTS = "receipts"
+    FUNCTIONS = "functions"
+
+
+FromOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="BOUND",
+        help="First input record to judge: beginning; a time in ISO 8601 (UTC without a zone; the "
+        "records' own timestamps count); an offset, taken in every input partition; or "
+        "TOPIC[PARTITION]@OFFSET, as findings name records, several separated by commas.",
+    ),
+]
+ToOption = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="BOUND",
+        help="Input record to stop before, likewise; end: the positions committed right now.",
+    ),
+]
+ByOption = Annotated[
+    By,
+    typer.Option(
+        "--by",
+        help="What judges. receipts: the headers that workers write with worker.receipts=true; no "
+        "function runs. functions: the topology's own, run again. auto: receipts where there are.",
+    ),
+]
 
 
 @app.command()
 def audit(
     application: AppArgument,
+    start: FromOption = "beginning",
+    end: ToOption = "end",
+    by: ByOption = By.AUTO,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare the outputs with what the input must have given.
+    """Prove that each input record took effect exactly once, while workers run or not.
 
-    Runs the topology's functions again over the input up to the committed positions; those with
-    side effects repeat them. Exits with 2 if anything is lost, duplicated, reordered or torn.
+    Where outputs have no receipts, the topology's functions run again over the input up to the
+    committed positions; those with side effects repeat them. Exits with 2 if anything is lost,
+    duplicated, reordered or torn.
     """
-    from eosframework.audit import audit_application
+    from eosframework.audit import Bound, Proof, Scope, audit_application
     from eosframework.config import load_settings
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve import resolve
 
+    scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = load_settings(config, assignments)
     graph = resolve(load_app(application))
     progress = _Progress()
-    verdict = audit_application(graph, settings.kafka, progress.show)
-    progress.clear()
+    try:
+        verdict = audit_application(
+            graph, settings.kafka, progress.show, scope=scope, proof=Proof(by)
+        )
+    finally:
+        progress.clear()
     if as_json:
         import orjson
 
@@ -48,8 +97,9 @@ def as_data(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as the object that `--json` prints."""
     return {
         **verdict.counts(),
+        "unexpected": verdict.unexpected,
         "untraced": verdict.untraced,
-        "examples": [{"kind": e.kind, "text": e.text} for e in verdict.examples],
+        "details": [detail.as_data() for detail in verdict.details],
         "notes": list(verdict.notes),
     }
 
@@ -61,16 +111,30 @@ def as_text(application: str, verdict: Verdict) -> str:
         f"{application}: {counts.pop('input'):,} input records processed, "
         f"{counts.pop('output'):,} output records visible"
     ]
-    lines += [f"  {name:<11} {count:>9,}" for name, count in counts.items()]
+    for name, count in counts.items():
+        of_them = verdict.unexpected if name == "duplicated" else 0
+        lines.append(
+            f"  {name:<11} {count:>9,}"
+            + (f"  ({of_them:,} of them come from no input record)" if of_them else "")
+        )
     if verdict.untraced:
         lines.append(f"  {'untraced':<11} {verdict.untraced:>9,}  (their input is gone)")
-    lines += [f"  {example.kind}: {example.text}" for example in verdict.examples]
+    lines += [f"  {detail.kind}: {detail.text}" for detail in _first_of_each_kind(verdict.details)]
     lines += [f"  note: {note}" for note in verdict.notes]
     if verdict.clean:
         lines.append("each input record took effect exactly once")
     else:
-        lines.append("NOT exactly once: see the examples above")
+        lines.append("NOT exactly once: see the details above; --json has more of them")
     return "\n".join(lines)
+
+
+def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:
+    shown: dict[str, list[Detail]] = {}
+    for detail in details:
+        of_kind = shown.setdefault(detail.kind, [])
+        if len(of_kind) < DETAILS_SHOWN:
+            of_kind.append(detail)
+    return [detail for of_kind in shown.values() for detail in of_kind]
 
 
 class _Progress:

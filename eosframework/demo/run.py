@@ -289,8 +289,8 @@ class _Demo:
             )
         for name, count in outcome.verdict.counts().items():
             self._story.plain(f"          {name:<11}{count:>9,}")
-        for example in outcome.verdict.examples:
-            self._story.plain(f"          {example.kind}: {example.text}")
+        for detail in outcome.verdict.details[:20]:
+            self._story.plain(f"          {detail.kind}: {detail.text}")
         if outcome.good:
             self._story.say(
                 f"{outcome.kills} workers killed, and each record took effect exactly once",

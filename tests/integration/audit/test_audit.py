@@ -176,7 +176,7 @@ def test_a_record_without_outputs_is_lost(application: Application) -> None:
     application.write(outputs, commit=100)
     verdict = application.audit()
     assert application.faults() == {"lost": 2}
-    assert f"{application.name}.in[0]@21" in verdict.examples[0].text
+    assert f"{application.name}.in[0]@21" in verdict.details[0].text
 
 
 def test_outputs_removed_from_the_log_are_lost(application: Application) -> None:
@@ -200,7 +200,7 @@ def test_an_output_written_again_is_duplicated(application: Application) -> None
     application.write(outputs[10:13])
     verdict = application.audit()
     assert application.faults() == {"duplicated": 3}
-    assert f"repeats {application.name}." in verdict.examples[0].text
+    assert f"repeats {application.name}." in verdict.details[0].text
 
 
 def test_a_record_from_elsewhere_is_duplicated(application: Application) -> None:
@@ -232,7 +232,7 @@ def test_outputs_in_another_order_are_reordered(application: Application) -> Non
     application.write(application.outputs_of(numbers), commit=100)
     verdict = application.audit()
     assert application.faults() == {"reordered": 2}
-    assert f"{application.name}.in[0]@25, comes after" in verdict.examples[0].text
+    assert f"{application.name}.in[0]@25, comes after" in verdict.details[0].text
 
 
 def test_outputs_without_their_position_are_torn(application: Application) -> None:
@@ -347,4 +347,4 @@ def test_the_command_exits_with_2_and_says_what_is_wrong(application: Applicatio
     report = json.loads(done.stdout)
     assert done.returncode == 2, done.stderr
     assert (report["input"], report["output"], report["duplicated"]) == (10, 21, 1)
-    assert report["examples"][0]["kind"] == "duplicated"
+    assert report["details"][0]["kind"] == "duplicated"

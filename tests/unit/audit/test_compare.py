@@ -55,19 +55,19 @@ def test_an_exact_history_is_clean() -> None:
 def test_a_missing_output_is_lost() -> None:
     verdict = audit(EXPECTED, FOUND[:4] + FOUND[5:])
     assert faults(verdict) == {"lost": 1}
-    assert "in[0]@4" in verdict.examples[0].text
+    assert "in[0]@4" in verdict.details[0].text
 
 
 def test_a_repeated_output_is_duplicated_and_names_the_first() -> None:
     verdict = audit(EXPECTED, [*FOUND, ("out", 0, 10, "v3")])
     assert faults(verdict) == {"duplicated": 1}
-    assert verdict.examples[0].text == "out[0]@10 repeats out[0]@3, the output of in[0]@3"
+    assert verdict.details[0].text == "out[0]@10 repeats out[0]@3, the output of in[0]@3"
 
 
 def test_an_output_that_no_input_explains_is_duplicated() -> None:
     verdict = audit(EXPECTED, [*FOUND, ("out", 0, 10, "stranger")])
     assert faults(verdict) == {"duplicated": 1}
-    assert "out[0]@10 comes from no input record" in verdict.examples[0].text
+    assert "out[0]@10 comes from no input record" in verdict.details[0].text
 
 
 def test_an_unexplained_output_says_nothing_once_the_input_was_trimmed() -> None:
@@ -85,8 +85,8 @@ def test_outputs_of_one_partition_in_another_order_are_reordered() -> None:
     swapped = [*FOUND[:3], ("out", 0, 3, "v4"), ("out", 0, 4, "v3"), *FOUND[5:]]
     verdict = audit(EXPECTED, swapped)
     assert faults(verdict) == {"reordered": 1}
-    assert "out[0]@4" in verdict.examples[0].text
-    assert "in[0]@4" in verdict.examples[0].text
+    assert "out[0]@4" in verdict.details[0].text
+    assert "in[0]@4" in verdict.details[0].text
 
 
 def test_order_between_partitions_is_free() -> None:
@@ -115,7 +115,7 @@ def test_an_output_whose_position_is_not_committed_is_torn() -> None:
     ahead = ledger([("in", 0, 10, "v10"), ("in", 0, 11, "v11")])
     verdict = audit(EXPECTED, [*FOUND, ("out", 0, 10, "v10")], ahead=ahead)
     assert faults(verdict) == {"torn": 1}
-    assert "in[0]@10 is not committed" in verdict.examples[0].text
+    assert "in[0]@10 is not committed" in verdict.details[0].text
 
 
 def test_records_processed_during_the_audit_may_be_there_or_not() -> None:

@@ -1,0 +1,82 @@
+"""A set of numbers that lie close together, at one bit each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_PAGE_BITS = 1 << 16
+_FULL = bytearray(b"\xff") * (_PAGE_BITS // 8)
+
+
+class Bitmap:
+    """Numbers from 0 on, in pages that are made when they are needed."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+
+    def add(self, number: int) -> bool:
+        """Put a number in; tell whether it is new."""
+        page = self._pages.get(number >> 16)
+        if page is None:
+            page = self._pages[number >> 16] = bytearray(_PAGE_BITS // 8)
+        place, bit = (number & 0xFFFF) >> 3, 1 << (number & 7)
+        if page[place] & bit:
+            return False
+        page[place] |= bit
+        return True
+
+    def __contains__(self, number: int) -> bool:
+        page = self._pages.get(number >> 16)
+        return page is not None and bool(page[(number & 0xFFFF) >> 3] & (1 << (number & 7)))
+
+    def count(self, start: int, stop: int) -> int:
+        """Return how many numbers from `start` up to before `stop` are in it."""
+        return (stop - start) - sum(end - first for first, end in self.missing(start, stop))
+
+    def first(self, start: int, stop: int) -> int:
+        """Return the lowest number from `start` on that is in it; `stop` if there is none."""
+        for began, end in self.missing(start, stop):
+            return start if began > start else end
+        return start
+
+    def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs of numbers that are not in it, as first and one behind the last."""
+        began: int | None = None
+        number = start
+        while number < stop:
+            page = self._pages.get(number >> 16)
+            next_page = min(((number >> 16) + 1) << 16, stop)
+            if page is None or page == _FULL:
+                skip, is_there = next_page - number, page is not None
+            else:
+                byte = page[(number & 0xFFFF) >> 3]
+                if byte in (0, 255) and not number & 7:
+                    skip, is_there = min(8, stop - number), byte == 255
+                else:
+                    skip, is_there = 1, bool(byte & (1 << (number & 7)))
+            if not is_there and began is None:
+                began = number
+            elif is_there and began is not None:
+                yield began, number
+                began = None
+            number += skip
+        if began is not None:
+            yield began, stop
+
+
+class Bytemap:
+    """A byte for each of many numbers that lie close together; 0 where none was put."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}
+
+    def put(self, number: int, value: int) -> None:
+        """Keep the lowest byte of a value."""
+        page = self._pages.get(number >> 16)
+        if page is None:
+            page = self._pages[number >> 16] = bytearray(_PAGE_BITS)
+        page[number & 0xFFFF] = value & 0xFF
+
+    def __getitem__(self, number: int) -> int:
+        page = self._pages.get(number >> 16)
+        return 0 if page is None else page[number & 0xFFFF]

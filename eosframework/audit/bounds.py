@@ -1,0 +1,94 @@
+"""From where to where an audit looks, as a user says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from eosframework.errors import ConfigurationError
+from eosframework.records import TopicPartition
+
+BEGINNING, END = "beginning", "end"
+
+_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offset>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range of input records; without any of the optional parts, the log's own.
+
+    Args:
+        text: as the user wrote it.
+        moment: in milliseconds since the epoch: at the first record that is not older.
+        offset: in every input partition.
+        places: an offset for each of some partitions; the others are not bounded.
+    """
+
+    text: str
+    moment: int | None = None
+    offset: int | None = None
+    places: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+
+    @classmethod
+    def parse(cls, text: str) -> Bound:
+        """Read a bound: beginning, end, a time in ISO 8601, an offset, or places.
+
+        Raises:
+            ConfigurationError: it is none of these.
+        """
+        text = text.strip()
+        if text in (BEGINNING, END):
+            return cls(text)
+        if text.isdecimal():
+            return cls(text, offset=int(text))
+        matches = [_PLACE.fullmatch(part.strip()) for part in text.split(",")]
+        places = {
+            TopicPartition(m["topic"], int(m["partition"])): int(m["offset"]) for m in matches if m
+        }
+        if all(matches) and len(places) == len(matches):
+            return cls(text, places=places)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigurationError(
+                f"{text!r} is no end of a range; expected {BEGINNING}, {END}, a time "
+                f"(2026-01-31T12:00:00Z, without a zone UTC), an offset for every input partition "
+                f"(1200), or TOPIC[PARTITION]@OFFSET, each partition once, separated by commas"
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return cls(text, moment=max(round(moment.timestamp() * 1000), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The input records that are judged: from `start` on, up to before `end`.
+
+    Raises:
+        ConfigurationError: it ends before it begins.
+    """
+
+    start: Bound = Bound(BEGINNING)
+    end: Bound = Bound(END)
+
+    def __post_init__(self) -> None:
+        if _after(self.start.moment, self.end.moment) or _after(self.start.offset, self.end.offset):
+            raise self.backwards("")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is everything that was processed."""
+        return self.start.text == BEGINNING and self.end.text == END
+
+    def backwards(self, where: str) -> ConfigurationError:
+        """Return the error for a range that ends before it begins."""
+        return ConfigurationError(
+            f"--from {self.start.text} is after --to {self.end.text}{where}; give the earlier "
+            f"one as --from"
+        )
+
+
+def _after(start: int | None, end: int | None) -> bool:
+    return start is not None and end is not None and start > end
