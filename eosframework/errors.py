@@ -5,7 +5,8 @@ EosError
 │   ├── ConfigurationError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
-│   └── ClusterUnreachable
+│   ├── ClusterUnreachable
+│   └── DatabaseUnreachable
 ├── RunError                    exit 2: failed while running
 │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
 │   ├── RecordTooSlow           a record outlasted the transaction
@@ -27,6 +28,8 @@ EosError
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 
 class EosError(Exception):
@@ -55,6 +58,10 @@ class StartRefused(UserError):
 
 class ClusterUnreachable(UserError):
     """No broker of the configured cluster answered within the deadline."""
+
+
+class DatabaseUnreachable(UserError):
+    """The configured database cannot be connected to or used."""
 
 
 class RunError(EosError):
@@ -100,11 +107,67 @@ class DatabaseAway(DatabaseFault):
 
 
 class RowRefused(DatabaseFault):
-    """The database refuses a row because of its data."""
+    """The database refuses a row because of its data.
+
+    Args:
+        partition: topic and number of the partition that the row's record is in.
+        offset: of that record.
+    """
+
+    def __init__(self, message: str, *, partition: tuple[str, int], offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
 
 
 class Overtaken(DatabaseFault):
-    """Another process claimed the position after this one did."""
+    """Another process claimed positions after this one did.
+
+    Args:
+        partitions: topic and number of each partition.
+    """
+
+    def __init__(self, message: str, *, partitions: Collection[tuple[str, int]]) -> None:
+        super().__init__(message)
+        self.partitions = partitions
+
+
+class DatabaseError(EosError):
+    """A call to the database did not succeed; the subclass says what follows.
+
+    Args:
+        message: names what was being done, and where.
+        reason: what the database said, in one line.
+        sqlstate: PostgreSQL's code. None: the server did not get to say one.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
+        self.sqlstate = sqlstate
+
+
+class DatabaseAway(DatabaseError):
+    """The database cannot serve now. The transaction is undone and the connection of no more use.
+
+    Wait, connect again and do the same again; it ends by itself.
+    """
+
+
+class CommitInDoubt(DatabaseAway):
+    """The connection was lost in COMMIT: all of the transaction is done, or nothing."""
+
+
+class DatabaseConflict(DatabaseError):
+    """The transaction was undone because of another one; the same may succeed at once."""
+
+
+class RowRejected(DatabaseError):
+    """The transaction was undone because of its data; the same data would be rejected again."""
+
+
+class DatabaseRefused(DatabaseError):
+    """No transaction can succeed until somebody mends something; the message says what."""
 
 
 class TransactionError(EosError):

@@ -23,6 +23,16 @@ POINTS = frozenset(
         "transaction.after_commit",
         "revoke.before_commit",
         "revoke.after_commit",
+        "persister.after_claim",
+        "persister.before_commit",
+        "persister.after_commit",
+        "persister.before_revoke",
+        "relay.after_hold",
+        "relay.after_turn",
+        "relay.after_read",
+        "relay.after_position",
+        "relay.before_clean",
+        "relay.after_clean",
     }
 )
 

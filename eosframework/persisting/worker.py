@@ -1,0 +1,419 @@
+"""The persister's worker: one consumer, one database, a task for each partition.
+
+    P1. claim: raise the epoch of a partition's position and read it, in one statement
+    P2. seek to it; a partition without one starts where the application starts
+    P3. make rows of what is fetched
+    P4. write: rows, and each position where epoch and offset are still those of the claim, in
+        one database transaction
+    P5. decide what the outcome was
+
+    UNCLAIMED ──P1, P2──▶ RUNNING ──▶ CLOSED
+        ▲                    │
+        └── away, overtaken ─┘
+
+    written      go on; tell the group, which nobody reads but displays of lag
+    away         P1 again, with growing pauses: the claim waits for a transaction in doubt and so
+                 says how it ended
+    overtaken    nothing was written; the others' rows are written again without it. Claimed anew
+                 after two heartbeats if the partition is still here by then
+    refused      a row with `fail`: what comes before it is written, then the worker ends
+
+A position is read by nothing but the claim: while a COMMIT is in doubt a plain SELECT shows the
+value before it, and the same rows would be written twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.errors import (
+    DatabaseAway,
+    EosError,
+    InstanceFenced,
+    Overtaken,
+    PositionLost,
+    RecordFailed,
+    RowRefused,
+    TransactionError,
+)
+from eosframework.persisting.ports import Batch, Claim, RowStore
+from eosframework.persisting.rows import RowMaker
+from eosframework.processing.pacing import CommitPace
+from eosframework.processing.ports import Fetched, InputLog
+from eosframework.processing.worker import WorkerCounts
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Persister
+
+IDLE_SECONDS = 0.1
+BACKOFF_SECONDS = 0.2
+LONGEST_BACKOFF_SECONDS = 5.0
+OVERTAKEN_IN_A_ROW = 3
+"""A partition overtaken this often without a write in between has a rival with the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersisterOptions:
+    """How a persister runs.
+
+    Args:
+        batch_rows: so many rows are written without waiting for the interval.
+        heartbeat_interval_seconds: of the group; an overtaken partition waits for two.
+    """
+
+    commit_interval_seconds: float
+    longest_interval_seconds: float
+    heartbeat_interval_seconds: float
+    batch_records: int
+    batch_rows: int
+    leave_on_stop: bool
+
+
+class TaskState(StrEnum):
+    """Where a partition's task is in its life."""
+
+    UNCLAIMED = "unclaimed"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class _Task:
+    """One partition: its claim, and the rows that wait to be written."""
+
+    partition: TopicPartition
+    maker: RowMaker
+    state: TaskState = TaskState.UNCLAIMED
+    batch: Batch | None = None
+    end_reached: int = 0
+    claim_at: float = 0.0
+    attempts: int = 0
+    overtaken: int = 0
+    records: int = 0
+    failure: EosError | None = None
+
+    @property
+    def position(self) -> int:
+        """The next offset to read; 0 before it is known."""
+        return self.batch.next_offset if self.batch else 0
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether a write would move the position."""
+        return self.batch is not None and self.batch.next_offset != self.batch.claim.next_offset
+
+    def begin(self, claim: Claim, offset: int) -> None:
+        """Begin a batch at `offset`; the first write of all stores it, rows or not."""
+        self.batch = self.maker.empty(claim, offset)
+
+    def drop(self, claim_at: float) -> None:
+        """Forget rows and claim."""
+        self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
+        self.records, self.claim_at = 0, claim_at
+
+
+class PersisterWorker:
+    """Runs the cycle until it is told to stop.
+
+    Args:
+        persisters: what to carry.
+        log: a member of the persisters' group, whose committed offsets are never read.
+        store: the database.
+        tell_group: shows the group how far the database is; may do so later or not at all.
+        start: of partitions that were never written: their first offsets, or their last.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        persisters: Sequence[Persister],
+        log: InputLog,
+        store: RowStore,
+        options: PersisterOptions,
+        *,
+        start: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
+        tell_group: Callable[[Sequence[Position]], None],
+        clock: Callable[[], float] = time.monotonic,
+        on_round: Callable[[WorkerCounts], None] | None = None,
+    ) -> None:
+        self.counts = WorkerCounts()
+        self.tasks: dict[TopicPartition, _Task] = {}
+        self._makers = {persister.topic: RowMaker(persister) for persister in persisters}
+        self._log = log
+        self._store = store
+        self._options = options
+        self._start = start
+        self._tell_group = tell_group
+        self._clock = clock
+        self._on_round = on_round
+        self._pace = CommitPace(
+            options.commit_interval_seconds, options.longest_interval_seconds, clock
+        )
+        self._away_since: float | None = None
+        self._stop = False
+        self._was_assigned = False
+        self._ends: dict[TopicPartition, int] | None = None
+        self._events = structlog.get_logger("eosframework.persister").bind(application=application)
+
+    def stop(self) -> None:
+        """Ask the worker to write what is complete and return; safe in a signal handler."""
+        self._stop = True
+
+    def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
+        """Consume and write until `stop`.
+
+        Args:
+            until_caught_up: also stop once every partition this worker was given is read to
+                the end it had at the start.
+
+        Raises:
+            RunError: writing cannot go on; what was complete is written.
+            InstanceFenced: another process keeps claiming this one's partitions.
+        """
+        topics = sorted(self._makers)
+        if until_caught_up:
+            self._ends = self._log.end_offsets(self._log.partitions(topics))
+        self._log.subscribe(topics, self)
+        try:
+            while not self._stop and not self._is_caught_up():
+                self._turn()
+            self._write(list(self.tasks.values()))
+        except BaseException as error:
+            self._close_after(error)
+            raise
+        self._close()
+        return self.counts
+
+    # --- partitions come and go: called inside the consumer's callbacks -----------------
+
+    def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
+        """Take partitions in, paused; they are claimed outside the callback (P1)."""
+        self._was_assigned = True
+        for partition in sorted(partitions):
+            self.tasks[partition] = _Task(partition, self._makers[partition.topic])
+        return [Position(*partition, 0) for partition in partitions]
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Write what is complete and let partitions go."""
+        leaving = [self.tasks[p] for p in partitions if p in self.tasks]
+        failpoints.hit("persister.before_revoke")
+        self._write(leaving)
+        self._release(leaving, "partitions_revoked")
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        """Let partitions go without a write: another worker may own them already."""
+        self._release([self.tasks[p] for p in partitions if p in self.tasks], "partitions_lost")
+
+    def _release(self, tasks: Sequence[_Task], event: str) -> None:
+        for task in tasks:
+            task.state = TaskState.CLOSED
+            del self.tasks[task.partition]
+            self._events.info(event, partition=str(task.partition))
+
+    # --- one turn of the cycle ----------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._claim_due()
+        self._take_in()
+        full = sum(t.batch.size for t in self.tasks.values() if t.batch) >= self._options.batch_rows
+        failed = any(task.failure for task in self.tasks.values())
+        if full or failed or self._pace.is_due():
+            self._write(list(self.tasks.values()))
+        if self._on_round is not None:
+            self._on_round(self._snapshot())
+
+    def _claim_due(self) -> None:
+        """Claim what has no claim, as soon as it may be tried (P1, P2)."""
+        now = self._clock()
+        due = [
+            task
+            for task in self.tasks.values()
+            if task.state is TaskState.UNCLAIMED and now >= task.claim_at
+        ]
+        if not due:
+            return
+        try:
+            claims = self._store.claim([task.partition for task in due])
+            failpoints.hit("persister.after_claim")
+            offsets = self._offsets(claims)
+        except (DatabaseAway, TransactionError) as error:
+            self._claim_later(due, error)
+            return
+        self._database_is_back()
+        self._log.seek([Position(*p, offset) for p, offset in offsets.items()])
+        for task, claim in zip(due, claims, strict=True):
+            task.begin(claim, offsets[claim.partition])
+            task.state, task.attempts = TaskState.RUNNING, 0
+            self._events.info(
+                "partition_claimed",
+                partition=str(task.partition),
+                epoch=claim.epoch,
+                offset=offsets[claim.partition],
+            )
+        self._log.resume([task.partition for task in due])
+
+    def _offsets(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
+        """Return where to go on, or start; refuse what the log no longer has."""
+        firsts = self._log.beginning_offsets([claim.partition for claim in claims])
+        new = [claim.partition for claim in claims if claim.next_offset is None]
+        offsets = dict(self._start(new)) if new else {}
+        for claim in claims:
+            if claim.next_offset is None:
+                continue
+            first = firsts[claim.partition]
+            if claim.next_offset < first:
+                raise PositionLost(
+                    f"{claim.partition}: the database holds what comes before offset "
+                    f"{claim.next_offset}, and the log begins at {first}: the offsets between "
+                    f"are gone. To go on without them, stop all workers and set the position"
+                )
+            offsets[claim.partition] = claim.next_offset
+        return offsets
+
+    def _take_in(self) -> None:
+        """Fetch and make rows (P3)."""
+        busy = any(task.has_progress for task in self.tasks.values())
+        wait_seconds = self._pace.remaining_seconds() if busy else IDLE_SECONDS
+        self._distribute(self._log.fetch(self._options.batch_records, wait_seconds))
+
+    def _distribute(self, fetched: Fetched) -> None:
+        for partition, messages in fetched.messages.items():
+            task = self.tasks.get(partition)
+            if task is None or task.batch is None or task.failure is not None:
+                continue
+            try:
+                task.maker.add(messages, task.batch)
+            except RecordFailed as error:
+                task.failure, task.batch = error, task.batch.up_to(error.offset)
+            task.records += len(messages)
+        for partition, offset in fetched.ends.items():
+            if (task := self.tasks.get(partition)) is not None:
+                task.end_reached = offset
+
+    # --- writing ------------------------------------------------------------------------
+
+    def _write(self, tasks: Sequence[_Task]) -> None:
+        """Write everything that waits, in one transaction, and decide what follows (P4, P5).
+
+        Raises:
+            RecordFailed: of the record that gives no row, or whose row is refused.
+        """
+        open_ = [task for task in tasks if task.has_progress]
+        started = self._clock()
+        while open_:
+            try:
+                self._write_once(open_)
+            except Overtaken as error:
+                open_ = self._overtaken(open_, error)
+                continue
+            except RowRefused as error:
+                self._cut(open_, error)
+                continue
+            except DatabaseAway as error:
+                self._claim_later(open_, error)
+            break
+        if stretched := self._pace.round_took(self._clock() - started):
+            self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
+        for task in tasks:
+            if task.failure is not None:
+                raise task.failure
+
+    def _write_once(self, tasks: Sequence[_Task]) -> None:
+        batches = [task.batch for task in tasks if task.batch is not None]
+        written = self._store.write(batches)
+        failpoints.hit("persister.after_commit")
+        self.counts.commits += 1
+        self.counts.dead_letters += written.dead_letters
+        self.counts.skipped += written.skipped
+        for task, batch in zip(tasks, batches, strict=True):
+            self.counts.records += task.records
+            task.records = task.overtaken = 0
+            task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
+        self._tell_group([Position(*b.claim.partition, b.next_offset) for b in batches])
+
+    def _overtaken(self, tasks: Sequence[_Task], error: Overtaken) -> list[_Task]:
+        """Let go what others claimed; return what is still this process's."""
+        gone = [task for task in tasks if task.partition in error.partitions]
+        for task in gone:
+            self.counts.fences += 1
+            task.overtaken += 1
+            self._events.warning("partition_overtaken", partition=str(task.partition))
+            if task.overtaken >= OVERTAKEN_IN_A_ROW:
+                raise InstanceFenced(
+                    f"{task.partition} was claimed by another process {task.overtaken} times in "
+                    f"a row without a rebalance: another application of this name writes into "
+                    f"the same database. Stop it, or give one of them another name"
+                ) from error
+            task.drop(self._clock() + 2 * self._options.heartbeat_interval_seconds)
+        self._log.pause([task.partition for task in gone])
+        return [task for task in tasks if task not in gone]
+
+    def _cut(self, tasks: Sequence[_Task], error: RowRefused) -> None:
+        """Leave out the refused row's record and what comes after it."""
+        [task] = [task for task in tasks if task.partition == error.partition]
+        assert task.batch is not None
+        task.batch = task.batch.up_to(error.offset)
+        task.failure = RecordFailed(str(error), offset=error.offset)
+
+    def _claim_later(self, tasks: Sequence[_Task], error: EosError) -> None:
+        """Forget what was not certainly written; what is claimed again tells how it ended."""
+        now = self._clock()
+        for task in tasks:
+            task.attempts += 1
+            pause_seconds = min(BACKOFF_SECONDS * 2**task.attempts, LONGEST_BACKOFF_SECONDS)
+            task.drop(now + (pause_seconds if task.attempts > 1 else 0))
+        self._log.pause([task.partition for task in tasks])
+        if self._away_since is None:
+            self._away_since = now
+            self._events.warning("database_away", error=str(error))
+
+    def _database_is_back(self) -> None:
+        if self._away_since is not None:
+            seconds = round(self._clock() - self._away_since, 1)
+            self._events.info("database_back", after_seconds=seconds)
+            self._away_since = None
+
+    # --- the end ------------------------------------------------------------------------
+
+    def _is_caught_up(self) -> bool:
+        if self._ends is None or not self._was_assigned:
+            return False
+        return all(
+            task.state is TaskState.RUNNING
+            and not task.has_progress
+            and max(task.position, task.end_reached) >= self._ends.get(partition, 0)
+            for partition, task in self.tasks.items()
+        )
+
+    def _snapshot(self) -> WorkerCounts:
+        tasks = self.tasks.values()
+        return replace(
+            self.counts,
+            records=self.counts.records + sum(task.records for task in tasks),
+            skipped=self.counts.skipped + sum(m.skipped for m in self._makers.values()),
+            dead_letters=self.counts.dead_letters
+            + sum(m.dead_letters for m in self._makers.values()),
+            lag=self._log.lag({task.partition: task.position for task in tasks}),
+        )
+
+    def _close_after(self, error: BaseException) -> None:
+        """Write what is complete and close, without hiding `error`."""
+        try:
+            if isinstance(error, EosError):
+                self._write([task for task in self.tasks.values() if task.failure is None])
+        except EosError as second:
+            self._events.warning("last_write_failed", error=str(second))
+        try:
+            self._close()
+        except EosError as second:
+            self._events.warning("close_failed", error=str(second))
+
+    def _close(self) -> None:
+        self._release(list(self.tasks.values()), "partition_released")
+        self._store.close()
+        self._log.close(leave=self._options.leave_on_stop)
