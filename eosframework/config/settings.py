@@ -180,6 +180,41 @@ class DatabaseSettings(_Section):
     """Longest pause between two attempts to reach a database that is away, in seconds."""
 
 
+class OutboxSourceKind(StrEnum):
+    """Where published messages wait for the relay."""
+
+    TABLE = "table"
+    SLOT = "slot"
+
+
+class OutboxSettings(_Section):
+    """How `relay-outbox` carries messages from the database to Kafka."""
+
+    name: str = Field(default="outbox", pattern="^[a-z0-9_.]+$", max_length=200)
+    """Name of the relay: of its transactional ids and of its registry topic. Relays of the same
+    database share it; no two databases may."""
+
+    source: OutboxSourceKind = OutboxSourceKind.TABLE
+    """table: what `publish` wrote, in the order of the calls. slot: what `emit` wrote, in the order
+    of the commits; needs wal_level=logical."""
+
+    shards: int = Field(default=1, gt=0, le=64)
+    """Into how many parts the outbox is divided by key. Relays share them; each part has a
+    transactional id of its own."""
+
+    batch_rows: int = Field(default=5000, gt=0)
+    """Messages read from the database at once, at most."""
+
+    batch_megabytes: int = Field(default=8, gt=0)
+    """Size of the messages read at once, in megabytes; a single message may be larger."""
+
+    poll_interval_seconds: float = Field(default=0.5, gt=0)
+    """Seconds after which the outbox is looked at although nobody said that there is more."""
+
+    keep_seconds: float = Field(default=10.0, ge=0)
+    """Seconds for which messages stay in the outbox after they were sent."""
+
+
 class TopicSettings(_Section):
     """How `apply` creates topics that are missing."""
 
@@ -218,6 +253,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    outbox: OutboxSettings = Field(default_factory=OutboxSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 

@@ -1,0 +1,184 @@
+"""The outbox relay's side of Kafka: positions in the registry topic, topics, and what was sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+from confluent_kafka import KafkaException, Producer
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.snapshot import read_ranges
+from eosframework.outbox.ports import ID_HEADER, SentMessages
+from eosframework.outbox.position import RelayPosition, position_key
+from eosframework.processing.ports import Message, Output
+from eosframework.records import TopicPartition
+from eosframework.txnid import registry_topic
+
+FIRST_TAIL_RECORDS = 2000
+LOOK_SECONDS = 0.01
+CREATION_SECONDS = 5.0
+
+
+class RegistryPositions:
+    """The `PositionLog` in a relay's registry topic.
+
+    Args:
+        name: the relay's.
+        settings: how to reach the cluster.
+        admin: asks the same cluster.
+        shards: as the settings have it.
+        settle_seconds: how long a transaction in doubt is waited for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        *,
+        shards: int,
+        settle_seconds: float,
+    ) -> None:
+        self.topic = registry_topic(name)
+        self._settings = settings
+        self._admin = admin
+        self._shards = shards
+        self._settle_seconds = settle_seconds
+
+    def read(self) -> Mapping[int, RelayPosition]:
+        """Return the committed position of each shard that has one.
+
+        The topic grows with every commit until brokers compact it, so its end is read first.
+
+        Raises:
+            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+        """
+        partition = TopicPartition(self.topic, 0)
+        end = self._settled_end(partition)
+        first = self._admin.log_bounds([partition])[partition][0]
+        tail = FIRST_TAIL_RECORDS
+        while True:
+            start = max(first, end - tail)
+            entries = self._entries(partition, start, end)
+            if start == first or all(shard in entries for shard in range(self._shards)):
+                return {
+                    shard: RelayPosition.from_entry(entry)
+                    for shard, entry in entries.items()
+                    if entry is not None
+                }
+            tail *= 8
+
+    def output(self, shard: int, position: RelayPosition | None) -> Output:
+        """Return what to produce so that a position counts, or that none does."""
+        value = None if position is None else orjson.dumps(position.to_entry())
+        now = round(time.time() * 1000)
+        return (self.topic, value, position_key(shard).encode(), 0, None, None, now, None)
+
+    def missing(self, topics: Iterable[str]) -> list[str]:
+        """Return those topics that do not exist, after asking brokers to create them."""
+        wanted = sorted(topics)
+        missing = self._not_there(wanted)
+        if missing and self._create_by_use(missing):
+            deadline = time.monotonic() + CREATION_SECONDS
+            while missing and time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+                missing = self._not_there(missing)
+        return missing
+
+    def _not_there(self, topics: Sequence[str]) -> list[str]:
+        return [
+            name for name, found in self._admin.describe_topics(topics).items() if not found.exists
+        ]
+
+    def _create_by_use(self, topics: Sequence[str]) -> bool:
+        """Ask for topics as a producer does: brokers create them if they are set to."""
+        producer = new_client(Producer, client_properties(self._settings, Role.PRODUCER))
+        try:
+            for topic in topics:
+                producer.list_topics(topic, timeout=self._settings.request_timeout_seconds)
+        except KafkaException:
+            return False
+        return any(
+            values is not None and values.get("auto.create.topics.enable") == "true"
+            for values in self._admin.broker_settings().values()
+        )
+
+    def _settled_end(self, partition: TopicPartition) -> int:
+        """Return the end of what is decided, once that is all there was when this was asked."""
+        written = self._admin.high_watermarks([partition])[partition]
+        deadline = time.monotonic() + self._settle_seconds
+        while True:
+            end = self._admin.log_bounds([partition])[partition][1]
+            if end >= written:
+                return end
+            if time.monotonic() > deadline:
+                raise ClusterUnreachable(
+                    f"a transaction in {partition} was not decided within "
+                    f"{self._settle_seconds:g} s, so the relay's position is not known; see "
+                    f"`eosframework txn hanging`"
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _entries(self, partition: TopicPartition, start: int, end: int) -> dict[int, Any]:
+        entries: dict[int, Any] = {}
+        prefix = position_key(0).rpartition("/")[0] + "/"
+        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+            for message in messages:
+                key = (message.key() or b"").decode()
+                if key.startswith(prefix):
+                    value = message.value()
+                    shard = int(key.removeprefix(prefix))
+                    entries[shard] = None if value is None else orjson.loads(value)
+        return entries
+
+
+class KafkaSentLog:
+    """The `SentLog` on a cluster."""
+
+    def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
+        self._settings = settings
+        self._admin = admin
+
+    def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
+        """Return the ids in each topic of all records that are not older.
+
+        Raises:
+            ClusterUnreachable: nobody answered in time.
+        """
+        facts = self._admin.describe_topics(since_by_topic)
+        ids: set[str] = set()
+        removed_before: dict[str, int] = {}
+        for topic, since in since_by_topic.items():
+            count = facts[topic].partitions if facts[topic].exists else 0
+            partitions = [TopicPartition(topic, number) for number in range(count)]
+            starts = self._admin.offsets_at(partitions, since)
+            bounds = self._admin.log_bounds(partitions)
+            for partition in partitions:
+                start = starts[partition]
+                first, end = bounds[partition]
+                oldest = None
+                for message in self._messages(partition, end if start is None else start, end):
+                    ids.update(_ids(message))
+                    oldest = message.timestamp()[1] if oldest is None else oldest
+                if first > 0 and (start == first or first == end):
+                    moment = round(time.time() * 1000) if oldest is None else oldest
+                    removed_before[topic] = max(moment, removed_before.get(topic, 0))
+        return SentMessages(frozenset(ids), removed_before)
+
+    def _messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[Message]:
+        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+            yield from messages
+
+
+def _ids(message: Any) -> list[str]:
+    return [
+        value.decode(errors="replace")
+        for name, value in message.headers() or ()
+        if name == ID_HEADER and value is not None
+    ]

@@ -1,0 +1,165 @@
+"""What the relay needs from the outside, as protocols; `database/` and `kafka/` implement them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from eosframework.outbox.position import Found, RelayPosition
+from eosframework.processing.ports import Output
+
+ID_HEADER = "eos-outbox-id"
+"""Header by which a message is known in Kafka: a UUID made when it was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one shard, all of them final, in the order in which they are to be sent.
+
+    Args:
+        position: behind the last of them, or behind more that another shard sends.
+        is_last: nothing final was left behind them.
+    """
+
+    outputs: Sequence[Output]
+    position: RelayPosition
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A message that the outbox holds, sent or not.
+
+    Args:
+        id: the value of its `ID_HEADER`.
+        lane: see `lanes`.
+        number: its own; that of its transaction's commit where the source is the log.
+    """
+
+    id: str
+    lane: int
+    number: int
+    output: Output
+
+
+class OutboxSource(Protocol):
+    """One session with the database that holds the outbox.
+
+    Every method raises DatabaseAway if the session is lost; then all that it held is lost too,
+    and `connect` begins another.
+    """
+
+    def connect(self) -> None:
+        """Begin a session.
+
+        Raises:
+            DatabaseAway: nobody answered, or not yet.
+            UserError: it cannot be used as it is; says what to do.
+        """
+        ...
+
+    def hold(self, shard: int) -> bool:
+        """Take the right to relay a shard if nobody has it; it ends with the session."""
+        ...
+
+    def let_go(self, shard: int) -> None:
+        """Give the right to relay a shard to whoever wants it."""
+        ...
+
+    def holds(self, shard: int) -> bool:
+        """Ask the database whether this session still has that right."""
+        ...
+
+    def relays(self) -> int:
+        """Return how many relays of this name have a session, this one included."""
+        ...
+
+    def found(self, shard: int) -> Found:
+        """Return what the database says about itself, for comparing it with a position."""
+        ...
+
+    def next_turn(self, shard: int) -> int:
+        """Count the shard's turns in the database up by one, durably, and return the count."""
+        ...
+
+    def start(self, shard: int, found: Found) -> int:
+        """Return the number behind which a shard starts that was never relayed."""
+        ...
+
+    def look(self) -> bool:
+        """See how far the outbox is final, and return whether more waits to become so."""
+        ...
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return what lies behind `after` and was final at the last `look`."""
+        ...
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Remove some of what is behind a committed position; return whether more is left."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return when something was published, or after `seconds`."""
+        ...
+
+    def candidates(self, shard: int) -> Iterator[Candidate]:
+        """Return all messages of a shard that the outbox holds and that are final."""
+        ...
+
+    def name_of(self, output: Output, position: RelayPosition) -> str:
+        """Return how a message is to be named to a user, and how it is removed."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class PositionLog(Protocol):
+    """The positions of a relay's shards, in Kafka.
+
+    Its methods raise ClusterUnreachable if nobody answers in time.
+    """
+
+    def read(self) -> Mapping[int, RelayPosition]:
+        """Return the committed position of each shard that has one.
+
+        What is in doubt is waited for, unless the ids of the shards are taken first, which
+        settles it.
+        """
+        ...
+
+    def output(self, shard: int, position: RelayPosition | None) -> Output:
+        """Return what to produce so that a position counts, or that none does."""
+        ...
+
+    def missing(self, topics: Iterable[str]) -> list[str]:
+        """Return those topics that do not exist, after asking brokers to create them."""
+        ...
+
+
+class SentLog(Protocol):
+    """Reads which messages Kafka holds, by `ID_HEADER`."""
+
+    def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
+        """Return the ids in each topic of all records that are not older.
+
+        Args:
+            since_by_topic: milliseconds since the epoch.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """What Kafka holds.
+
+    Args:
+        ids: of the messages found.
+        removed_before: by topic, where its log may have lost records of the time asked for: the
+            moment of its first record, in milliseconds.
+    """
+
+    ids: frozenset[str]
+    removed_before: Mapping[str, int]

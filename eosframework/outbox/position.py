@@ -1,0 +1,194 @@
+"""Where a relay goes on, as it stands in the registry topic, written with the messages themselves.
+
+A number means something in one history of one database only. So the position says which history
+it belongs to, and what a database that was set back, restored elsewhere or promoted answers is
+compared with it before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from eosframework.errors import StartRefused
+
+VERSION = 1
+SUB_TOPOLOGY = "relay.outbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which history of which database.
+
+    Args:
+        system_identifier: that the cluster got from initdb; copies and standbys keep it.
+        timeline: grows when a standby is promoted and when a backup is recovered.
+    """
+
+    system_identifier: str
+    timeline: int
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPosition:
+    """How far one shard was sent.
+
+    Args:
+        source: `table` or `slot`; numbers of one mean nothing in the other.
+        through: everything up to this number was sent (of a row, or a commit's place in the log).
+        within: of the transaction behind `through`, so many messages were sent too.
+        turn: what the database counted when the relay last wrote to it; it never goes back,
+            unless the database does.
+        shards: into how many the outbox was divided.
+    """
+
+    source: str
+    through: int
+    within: int
+    origin: Origin
+    turn: int
+    shards: int
+
+    def is_at(self, other: RelayPosition) -> bool:
+        """Tell whether both mean the same place, whenever they were written."""
+        return (self.source, self.origin, self.through, self.within) == (
+            other.source,
+            other.origin,
+            other.through,
+            other.within,
+        )
+
+    def to_entry(self) -> dict[str, Any]:
+        """Return the registry's entry."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Self:
+        """Read an entry back.
+
+        Raises:
+            StartRefused: a newer version of eosframework wrote it.
+        """
+        values = dict(entry)
+        version = values.pop("version", None)
+        if version != VERSION:
+            raise StartRefused(
+                f"the relay's position is of version {version}, and this eosframework reads "
+                f"version {VERSION}; run the one that wrote it"
+            )
+        origin = Origin(**values.pop("origin"))
+        return cls(origin=origin, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the database says about itself when a relay takes a shard.
+
+    Args:
+        turn: as it counts them.
+        cleaned: messages up to this number were removed behind a position; 0: none ever were.
+        first: what can be read begins behind this number.
+        last: the highest number given out.
+    """
+
+    source: str
+    origin: Origin
+    turn: int
+    cleaned: int
+    first: int
+    last: int
+
+
+def position_key(shard: int) -> str:
+    """Return the registry's key for the position of a shard."""
+    return f"{SUB_TOPOLOGY}/{shard}"
+
+
+def refuse_other_history(
+    name: str, shards: int, position: RelayPosition | None, found: Found
+) -> None:
+    """Raise unless `position` belongs to the history that the database is in.
+
+    Args:
+        name: the relay's, as the settings have it.
+        shards: as the settings have it.
+        position: None: none was ever written.
+        found: what the database says.
+
+    Raises:
+        StartRefused: says what happened to the database, what would go wrong, and what to do.
+    """
+    reason = _changed(name, shards, position, found)
+    if reason is not None:
+        raise StartRefused(
+            f"relay {name!r} sends nothing: {reason}. `eosframework relay-outbox reconcile` "
+            f"compares the outbox with what Kafka holds, shows what it would send, and with --yes "
+            f"sends it and sets the position"
+        )
+
+
+def _changed(name: str, shards: int, position: RelayPosition | None, found: Found) -> str | None:
+    """Return what does not fit, most telling first; None: all fits."""
+    if position is None:
+        return _position_gone(name, found)
+    was, now = position.origin, found.origin
+    if position.source != found.source:
+        return (
+            f"its position is one of outbox.source={position.source!r} and the settings say "
+            f"{found.source!r}; numbers of one mean nothing in the other"
+        )
+    if was.system_identifier != now.system_identifier or was.database != now.database:
+        return (
+            f"its position belongs to database {was.database!r} of the cluster with system "
+            f"identifier {was.system_identifier}, and this is {now.database!r} of "
+            f"{now.system_identifier}: the database was restored into a new cluster, or another "
+            f"one uses the same outbox.name. Numbers may have been sent already, or mean others"
+        )
+    if was.timeline != now.timeline:
+        return (
+            f"its position belongs to timeline {was.timeline} and the database is on timeline "
+            f"{now.timeline}: a standby was promoted, or a backup was recovered to a point in "
+            f"time. Transactions may be missing whose messages were sent, and their numbers may "
+            f"have been given to others"
+        )
+    return _set_back(shards, position, found)
+
+
+def _position_gone(name: str, found: Found) -> str | None:
+    if found.cleaned == 0:
+        return None
+    return (
+        f"the database says that messages up to {found.cleaned} were sent, and Kafka has no "
+        f"position of it: the topic {name}.registry was deleted, or this is another Kafka cluster. "
+        f"Without it messages would be sent again"
+    )
+
+
+def _set_back(shards: int, position: RelayPosition, found: Found) -> str | None:
+    """Return how the database contradicts a position of its own history."""
+    if found.turn < position.turn:
+        return (
+            f"the database is older than the position: the relay has written turn {position.turn} "
+            f"to it, and it says {found.turn}. A backup was put in its place, so numbers up to "
+            f"{position.through} may have been given out again"
+        )
+    if found.last < position.through:
+        return (
+            f"the database has given out numbers up to {found.last}, and messages up to "
+            f"{position.through} were sent: it was set back, or the outbox was made again, so "
+            f"messages to come would count as sent"
+        )
+    if found.first > position.through:
+        return (
+            f"messages up to {position.through} were sent and those that can be read begin behind "
+            f"{found.first}: what lies between was removed by somebody else"
+        )
+    if position.shards != shards:
+        return (
+            f"its positions are those of outbox.shards={position.shards} and the settings say "
+            f"{shards}; a key would change its shard between two positions. Set it back, or stop "
+            f"every relay of this name first"
+        )
+    return None

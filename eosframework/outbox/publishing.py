@@ -1,0 +1,173 @@
+"""Publishing inside the user's own database transaction.
+
+The message becomes visible to the relay when that transaction commits, and never if it does not.
+The same functions can be called in SQL, from any language:
+
+    SELECT eosframework.publish('orders', 'customer-1'::bytea, '{"total": 7}'::bytea)
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import orjson
+
+from eosframework.errors import ConfigurationError
+
+HeaderValue = bytes | str | None
+Headers = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
+
+_PUBLISH = "SELECT eosframework.publish(%s, %s, %s, %s::jsonb)"
+_EMIT = "SELECT eosframework.emit(%s, %s, %s, %s::jsonb)"
+
+
+def publish(
+    connection: Any,
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    headers: Headers | None = None,
+) -> None:
+    """Send a message to Kafka if, and only if, the connection's current transaction commits.
+
+    Messages of one key keep the order in which they were published. Two transactions that publish
+    the same key at the same time are in the order of these calls; lock the key's row before if
+    that has to be the order of their effects.
+
+    Args:
+        connection: a psycopg connection or cursor, a SQLAlchemy session or connection, or any
+            DB-API cursor for PostgreSQL whose parameters are written `%s`. Nothing is committed.
+        topic: a Kafka topic.
+        key: decides the partition, as with Java's producer; None: any partition.
+        value: None: a tombstone.
+        headers: by name, or pairs where a name occurs more than once.
+
+    Raises:
+        ConfigurationError: the topic's name is no topic's, or the connection cannot be used.
+    """
+    _execute(connection, *statement(topic, key, value, headers))
+
+
+def emit(
+    connection: Any,
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    headers: Headers | None = None,
+) -> None:
+    """Do the same through the write-ahead log instead of the table: see `outbox.source=slot`.
+
+    Messages are in the order in which their transactions commit.
+
+    Raises:
+        ConfigurationError: as `publish`.
+    """
+    _execute(connection, _EMIT, _parameters(topic, key, value, headers))
+
+
+def statement(
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    headers: Headers | None = None,
+) -> tuple[str, tuple[Any, ...]]:
+    """Return what `publish` executes, for connections that it cannot: `await execute(*…)`.
+
+    Raises:
+        ConfigurationError: the topic's name is no topic's.
+    """
+    return _PUBLISH, _parameters(topic, key, value, headers)
+
+
+def decode_headers(stored: Any) -> list[tuple[str, bytes | None]]:
+    """Return Kafka headers for what the database holds: an object, or a list of pairs.
+
+    Text stands for its UTF-8, null for none, `{"base64": …}` for other bytes and any other JSON
+    for itself, since SQL callers may write what they like.
+    """
+    if not stored:
+        return []
+    return [(str(name), _decoded(value)) for name, value in _pairs(stored)]
+
+
+def _parameters(topic: str, key: Any, value: Any, headers: Headers | None) -> tuple[Any, ...]:
+    if not topic or len(topic) > 249 or set(topic) - _TOPIC_CHARACTERS or topic in (".", ".."):
+        raise ConfigurationError(
+            f"topic {topic!r} is not the name of a Kafka topic; use letters, digits, '.', '_' and "
+            f"'-', at most 249 of them"
+        )
+    return topic, _bytes("key", key), _bytes("value", value), _encoded(headers)
+
+
+_TOPIC_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def _bytes(what: str, given: Any) -> bytes | None:
+    match given:
+        case None | bytes():
+            return given
+        case str():
+            return given.encode()
+        case bytearray() | memoryview():
+            return bytes(cast("Any", given))
+        case _:
+            pass
+    raise ConfigurationError(
+        f"the message's {what} is of type {type(given).__name__}; give bytes, text or None"
+    )
+
+
+def _encoded(headers: Headers | None) -> str | None:
+    if not headers:
+        return None
+    return orjson.dumps([[name, _json_of(value)] for name, value in _pairs(headers)]).decode()
+
+
+def _pairs(headers: Any) -> Iterable[tuple[str, Any]]:
+    return cast("Any", headers).items() if isinstance(headers, Mapping) else headers
+
+
+def _json_of(value: HeaderValue) -> Any:
+    """Return JSON that PostgreSQL can hold: it takes no U+0000, and bytes need not be text."""
+    if isinstance(value, str) and "\0" in value:
+        value = value.encode()
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def _decoded(value: Any) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str(text)} if len(value) == 1:
+            return base64.b64decode(text)
+        case _:
+            return orjson.dumps(value)
+
+
+def _execute(connection: Any, sql: str, parameters: tuple[Any, ...]) -> None:
+    """Execute on whatever the user has; neither library is imported for it."""
+    if hasattr(connection, "exec_driver_sql"):
+        answer = connection.exec_driver_sql(sql, parameters)
+    elif callable(getattr(connection, "connection", None)):
+        answer = connection.connection().exec_driver_sql(sql, parameters)
+    elif hasattr(connection, "execute"):
+        answer = connection.execute(sql, parameters)
+    else:
+        raise ConfigurationError(
+            f"a {type(connection).__name__} cannot be published on; give a psycopg connection or "
+            f"cursor, or a SQLAlchemy session or connection"
+        )
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise ConfigurationError(
+            "publish needs a blocking connection; with asyncio write: "
+            "await connection.execute(*eosframework.outbox.statement(topic, key, value))"
+        )

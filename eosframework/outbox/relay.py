@@ -1,0 +1,350 @@
+"""The relay's cycle: from the outbox to Kafka, each message once.
+
+Taking a shard over, in this order:
+
+    T1  take the right to it in the database
+    T2  init its transactional.id: fence the last relay and end what it left open
+    T3  read its position in the registry topic
+    T4  compare the database's history with it, or refuse to send anything
+    T5  count its turn in the database up, so that an older database can be told later
+
+One transaction:
+
+    1  look how far the outbox is final
+    2  read what lies behind the position
+    3  begin, lazily
+    4  produce
+    5  produce the position into the registry topic
+    6  commit; all shards of a relay in one round
+    7  decide what the outcome was (see `recovery`)
+    8  clean behind the position, when nothing is left to send
+
+A session with the database that is lost takes the rights of T1 with it: every shard is given up,
+its open transaction aborted, and taken over again when the database is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.errors import (
+    ClusterUnreachable,
+    DatabaseAway,
+    RunError,
+    StartRefused,
+    TransactionError,
+    TransactionFatal,
+)
+from eosframework.outbox.cleaning import Cleaning
+from eosframework.outbox.lanes import fair_share
+from eosframework.outbox.ports import OutboxSource, PositionLog
+from eosframework.outbox.position import RelayPosition, refuse_other_history
+from eosframework.outbox.recovery import ShardRecovery
+from eosframework.outbox.shard import Shard
+from eosframework.processing.ports import TransactionalOutputs
+from eosframework.txnid import TransactionalId
+
+SHARING_SECONDS = 1.0
+"""How often a relay looks whether shards are free or others want some of its own."""
+
+UNSETTLED_SECONDS = 0.002
+"""First wait for transactions that hold finished messages back; doubled up to the poll interval."""
+
+FIRST_BACKOFF_SECONDS = 0.2
+LONGEST_BACKOFF_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """How a relay works; see the settings of the same names."""
+
+    name: str
+    shards: int
+    batch_rows: int
+    commit_interval_seconds: float
+    poll_interval_seconds: float
+    keep_seconds: float
+
+
+@dataclass(slots=True)
+class RelayCounts:
+    """What a relay has done."""
+
+    messages: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+
+
+def relay_id(name: str, shard: int) -> str:
+    """Return the transactional.id of a shard, whichever relay runs it."""
+    return str(TransactionalId.relay(name, "outbox", shard))
+
+
+class Relay:
+    """Relays as many shards as are its share among the relays of the same name."""
+
+    def __init__(
+        self,
+        source: OutboxSource,
+        outputs: TransactionalOutputs,
+        positions: PositionLog,
+        options: RelayOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.counts = RelayCounts()
+        self._source = source
+        self._outputs = outputs
+        self._positions = positions
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        self._shards: dict[int, Shard] = {}
+        self._cleaning = Cleaning(options.keep_seconds, clock)
+        self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
+        self._connected = False
+        self._has_run = False
+        self._stands_by = False
+        self._share_at = clock()
+        self._failures = 0
+        self._unsettled_seconds = UNSETTLED_SECONDS
+        self._stop = False
+        self._events = structlog.get_logger("eosframework.relay").bind(relay=options.name)
+
+    def stop(self) -> None:
+        """Ask the relay to commit what is complete and return; safe in a signal handler."""
+        self._stop = True
+
+    def run(self, *, until_caught_up: bool = False) -> RelayCounts:
+        """Relay until `stop`.
+
+        Args:
+            until_caught_up: also stop once everything that was final is sent.
+
+        Raises:
+            StartRefused: the database is not in the history that was relayed; nothing was sent.
+            UserError: the database or the cluster cannot be used.
+            RunError: the same, found later; or a message cannot be sent.
+            InstanceFenced: another relay uses the same name for another database.
+        """
+        try:
+            while not self._stop:
+                caught_up = self._guarded_turn()
+                if caught_up and until_caught_up:
+                    break
+        except StartRefused as error:
+            if self._has_run:
+                raise RunError(str(error)) from error
+            raise
+        finally:
+            self._give_up(list(self._shards.values()))
+            self._outputs.stop()
+            self._source.close()
+        return self.counts
+
+    def _guarded_turn(self) -> bool:
+        """Do one turn; a database or a cluster that is away is waited for, ever longer."""
+        try:
+            caught_up = self._turn()
+        except DatabaseAway as error:
+            self._lose_session(error)
+            return False
+        except ClusterUnreachable as error:
+            if not self._has_run:
+                raise
+            self._back_off("cluster_away", error)
+            return False
+        if self._failures and self._shards:
+            self._events.info("relay_goes_on")
+            self._failures = 0
+        return caught_up
+
+    def _turn(self) -> bool:
+        """Share, relay one round, clean, wait; return whether everything final is sent."""
+        if not self._connected:
+            self._source.connect()
+            self._connected = True
+            self._share_at = self._clock()
+        self._share()
+        running = [s for s in self._shards.values() if not self._recovery.is_out(s)]
+        waits = self._source.look() if running else False
+        more = self._round(running)
+        troubled = any(self._recovery.is_out(shard) for shard in self._shards.values())
+        self._recovery.turn([*self._shards.values()])
+        if more and not troubled:
+            return False
+        cleaned_all = self._clean()
+        settled = bool(running) and not waits and not troubled and not more
+        if not self._stop and cleaned_all:
+            self._source.wait(self._pause_seconds(waits))
+        return settled
+
+    def _pause_seconds(self, waits: bool) -> float:
+        """Return for how long nothing need be looked at unless somebody publishes."""
+        longest = min(self._options.poll_interval_seconds, max(self._share_at - self._clock(), 0.0))
+        if any(self._recovery.is_out(shard) for shard in self._shards.values()):
+            longest = min(longest, FIRST_BACKOFF_SECONDS / 4)
+        if not waits:
+            self._unsettled_seconds = UNSETTLED_SECONDS
+            return longest
+        pause, self._unsettled_seconds = self._unsettled_seconds, self._unsettled_seconds * 2
+        self._unsettled_seconds = min(self._unsettled_seconds, self._options.poll_interval_seconds)
+        return min(longest, pause)
+
+    # --- shards come and go -----------------------------------------------------------------
+
+    def _share(self) -> None:
+        """Take free shards up to this relay's share, and give up those beyond it."""
+        if self._clock() < self._share_at:
+            return
+        share = fair_share(self._options.shards, self._source.relays())
+        beyond = [*self._shards.values()][share:]
+        self._give_up(beyond)
+        for shard in beyond:
+            self._source.let_go(shard.number)
+            self._events.info("shard_given_up", shard=shard.number)
+        self._take_over(share - len(self._shards))
+        self._share_at = self._clock() + SHARING_SECONDS
+        if self._stands_by != (not self._shards):
+            self._stands_by = not self._shards
+            self._events.info("relay_stands_by" if self._stands_by else "relay_active")
+
+    def _take_over(self, most: int) -> None:
+        """Take shards that nobody has, all of them at once (T1 to T5).
+
+        What a relay that stands still left open in any shard holds the registry back for all, so
+        every id is taken before the positions are read.
+        """
+        numbers: list[int] = []
+        for number in range(self._options.shards):
+            if len(numbers) < most and number not in self._shards and self._source.hold(number):
+                numbers.append(number)
+        if not numbers:
+            return
+        failpoints.hit("relay.after_hold")
+        try:
+            opened = self._opened(numbers)
+        except TransactionFatal as error:
+            raise RunError(str(error)) from error
+        except (TransactionError, ClusterUnreachable) as error:
+            for number in numbers:
+                self._source.let_go(number)
+            raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
+        for shard in opened:
+            self._shards[shard.number] = shard
+            self._has_run = True
+            self._events.info(
+                "shard_assigned",
+                shard=shard.number,
+                transactional_id=shard.output.transactional_id,
+                through=shard.position.through,
+            )
+
+    def _opened(self, numbers: list[int]) -> list[Shard]:
+        failpoints.hit("takeover.before_init")
+        outputs = self._outputs.open([relay_id(self._options.name, n) for n in numbers])
+        failpoints.hit("takeover.after_init")
+        try:
+            entries = self._positions.read()
+            starts = [self._start_of(number, entries.get(number)) for number in numbers]
+        except BaseException:
+            self._outputs.close(outputs)
+            raise
+        failpoints.hit("relay.after_turn")
+        return [
+            Shard(number, output, start, self._positions, self._options.batch_rows)
+            for number, output, start in zip(numbers, outputs, starts, strict=True)
+        ]
+
+    def _start_of(self, number: int, position: RelayPosition | None) -> RelayPosition:
+        """Return where to go on (T4, T5)."""
+        found = self._source.found(number)
+        refuse_other_history(self._options.name, self._options.shards, position, found)
+        turn = self._source.next_turn(number)
+        return RelayPosition(
+            source=found.source,
+            through=self._source.start(number, found) if position is None else position.through,
+            within=0 if position is None else position.within,
+            origin=found.origin,
+            turn=turn,
+            shards=self._options.shards,
+        )
+
+    def _give_up(self, shards: list[Shard]) -> None:
+        """Discard the producers of shards; whatever they have open is aborted."""
+        for shard in shards:
+            del self._shards[shard.number]
+            self._recovery.forget(shard)
+            self._cleaning.forget(shard.number)
+        if shards:
+            self._outputs.close([shard.output for shard in shards])
+
+    def _lose_session(self, error: DatabaseAway) -> None:
+        """Give everything up: with the session the rights to all shards are gone."""
+        self._connected = False
+        self._give_up(list(self._shards.values()))
+        self._source.close()
+        self._back_off("database_away", error)
+
+    def _back_off(self, event: str, error: Exception) -> None:
+        seconds = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
+        if self._failures == 0:
+            self._events.warning(event, error=str(error))
+        self._failures = min(self._failures + 1, 10)
+        until = self._clock() + seconds
+        while not self._stop and self._clock() < until:
+            self._sleep(min(0.1, seconds))
+
+    # --- one round of transactions ----------------------------------------------------------
+
+    def _round(self, shards: list[Shard]) -> bool:
+        """Send and commit what is final (steps 2 to 7); return whether something was left."""
+        until = self._clock() + self._options.commit_interval_seconds
+        more = False
+        ready: list[Shard] = []
+        for shard in shards:
+            try:
+                more |= shard.fill(self._source, lambda: self._stop or self._clock() >= until)
+                if shard.in_transaction:
+                    ready.append(shard)
+            except TransactionError as error:
+                self._recovery.failed(shard, error)
+        if not ready:
+            return more
+        recycled: list[Shard] = []
+        results = self._outputs.commit([shard.commit() for shard in ready])
+        for shard, result in zip(ready, results, strict=True):
+            self.counts.recycles += result.recycled
+            if result.error is not None:
+                self._recovery.failed(shard, result.error)
+                continue
+            self.counts.messages += shard.committed()
+            self.counts.commits += 1
+            self._cleaning.committed(shard.number, shard.position)
+            if result.recycled:
+                recycled.append(shard)
+        self._recovery.recycled(recycled)
+        return more
+
+    def _clean(self) -> bool:
+        """Remove a part of what was sent long enough ago (step 8); return whether all is done."""
+        done = True
+        for number, position in self._cleaning.due():
+            shard = self._shards[number]
+            failpoints.hit("relay.before_clean")
+            more = self._source.clean(number, position)
+            shard.count_turn(self._source.next_turn(number))
+            failpoints.hit("relay.after_clean")
+            if more:
+                done = False
+            else:
+                self._cleaning.done(number, position)
+        return done

@@ -1,0 +1,157 @@
+"""One shard's transaction: what is read and produced between two commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from eosframework import failpoints
+from eosframework.errors import DataRejected, RunError
+from eosframework.outbox.ports import OutboxSource, PositionLog
+from eosframework.outbox.position import RelayPosition
+from eosframework.processing.ports import Commit, Output, TransactionalOutput
+
+FULL_QUEUE_SECONDS = 0.05
+
+
+class Shard:
+    """Sends the messages of one shard; it decides nothing about brokers or databases.
+
+    Args:
+        number: from 0.
+        output: its transactional.id, taken.
+        position: committed in Kafka.
+        batch_rows: messages that are read at once.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        output: TransactionalOutput,
+        position: RelayPosition,
+        positions: PositionLog,
+        batch_rows: int,
+    ) -> None:
+        self.number = number
+        self.output = output
+        self.position = position
+        self.sent: RelayPosition | None = None
+        self.rows = 0
+        self.fences_in_a_row = 0
+        self.aborts_in_a_row = 0
+        self._read_to = position
+        self._positions = positions
+        self._batch_rows = batch_rows
+        self._limit: int | None = None
+        self._known_topics: set[str] = set()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.rows > 0
+
+    def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
+        """Send what is final until nothing is left or `is_over` (steps 2 to 5).
+
+        Returns:
+            Whether something was left.
+
+        Raises:
+            DatabaseAway: the session is lost.
+            TransactionError: a producer call failed; nothing of this transaction may be kept.
+            RunError: a topic does not exist.
+        """
+        while True:
+            batch = source.read(self.number, self._read_to, self._limit or self._batch_rows)
+            failpoints.hit("relay.after_read")
+            self._read_to = batch.position
+            if batch.outputs:
+                self._refuse_missing(batch.outputs)
+                self._send(batch.outputs)
+            if batch.is_last or is_over() or (self._limit is not None and self.rows):
+                break
+        if self.rows:
+            self.sent = self._read_to
+            self._produce([self._positions.output(self.number, self.sent)])
+            failpoints.hit("relay.after_position")
+        return not batch.is_last
+
+    def commit(self) -> Commit:
+        """Return this shard's part in a round of commits; its position is among the outputs."""
+        return Commit(self.output, [], None)
+
+    def committed(self) -> int:
+        """Take the transaction as committed and return how many messages it held."""
+        assert self.sent is not None, "what was never filled cannot be committed"
+        self.position, rows = self.sent, self.rows
+        if self._limit is not None:
+            self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
+        self.fences_in_a_row = self.aborts_in_a_row = 0
+        self.rows = 0
+        return rows
+
+    def start_at(self, position: RelayPosition) -> None:
+        """Take a committed position as the truth, and forget what was produced behind it."""
+        self.position = self._read_to = position
+        self.sent = None
+        self.rows = 0
+
+    def count_turn(self, turn: int) -> None:
+        """Note the turn that the database counts now; the next positions say it."""
+        self.position = replace(self.position, turn=turn)
+        self._read_to = replace(self._read_to, turn=turn)
+
+    def reject(self, error: DataRejected, source: OutboxSource) -> None:
+        """Kafka refuses a message of this transaction: send half as many at a time.
+
+        Raises:
+            RunError: it was the only one; names it.
+        """
+        if self.rows == 1:
+            name = source.name_of(self._last, self._read_to)
+            raise RunError(
+                f"{name}: Kafka refuses it ({error}). Nothing behind it in its shard is sent"
+            ) from error
+        self._limit = max(1, self.rows // 2)
+
+    def _refuse_missing(self, outputs: Sequence[Output]) -> None:
+        unknown = {output[0] for output in outputs} - self._known_topics
+        if not unknown:
+            return
+        if missing := self._positions.missing(unknown):
+            raise RunError(
+                f"topic {', '.join(missing)} does not exist and messages in the outbox go there; "
+                f"create it and start the relay again"
+            )
+        self._known_topics |= unknown
+
+    def _send(self, outputs: Sequence[Output]) -> None:
+        if not self.rows:
+            self.output.begin()
+            failpoints.hit("transaction.after_begin")
+        self.rows += len(outputs)
+        self._last = outputs[-1]
+        self._produce(outputs)
+        self.output.poll()
+        failpoints.hit("transaction.after_produce")
+
+    def _produce(self, outputs: Sequence[Output]) -> None:
+        produce = self.output.produce
+        for output in outputs:
+            try:
+                produce(*output)
+            except BufferError:
+                self._produce_later(output)
+            except Exception as error:
+                raise self.output.explain(error) from error
+
+    def _produce_later(self, output: Output) -> None:
+        """Wait for room in the producer's queue; one that does not drain ends with an error."""
+        while True:
+            self.output.poll(FULL_QUEUE_SECONDS)
+            try:
+                return self.output.produce(*output)
+            except BufferError:
+                continue
+            except Exception as error:
+                raise self.output.explain(error) from error

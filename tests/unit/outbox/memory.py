@@ -1,0 +1,207 @@
+"""The relay's ports in memory, with faults that a test chooses: for its decisions only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from eosframework.errors import DatabaseAway
+from eosframework.outbox.ports import Batch, Candidate
+from eosframework.outbox.position import Found, Origin, RelayPosition, position_key
+from eosframework.outbox.relay import Relay, RelayOptions
+from eosframework.processing.ports import Output
+from tests.unit.processing.memory import Broker, MemoryOutputs
+
+REGISTRY = "relay.registry"
+ORIGIN = Origin("7", 1, "shop")
+
+
+@dataclass
+class Table:
+    """An outbox with everything that outlasts a session."""
+
+    rows: list[tuple[int, str, str]] = field(default_factory=list)
+    origin: Origin = ORIGIN
+    turn: int = 0
+    cleaned: int = 0
+    last: int = 0
+    holders: dict[int, MemorySource] = field(default_factory=dict)
+    sessions: list[MemorySource] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def publish(self, *values: str, lane: int = 0) -> None:
+        for value in values:
+            self.last += 1
+            self.rows.append((self.last, value, str(lane)))
+
+
+class MemorySource:
+    """An OutboxSource; `faults` of the table name the calls that lose the session, in turn."""
+
+    def __init__(self, table: Table, clock: Clock, *, shards: int = 1) -> None:
+        self.table = table
+        self.clock = clock
+        self.shards = shards
+
+    def connect(self) -> None:
+        self._may_fail("connect")
+        self.table.sessions.append(self)
+
+    def lose(self) -> None:
+        """Lose the session, as the server sees it."""
+        if self in self.table.sessions:
+            self.table.sessions.remove(self)
+        for shard in [s for s, holder in self.table.holders.items() if holder is self]:
+            del self.table.holders[shard]
+
+    def hold(self, shard: int) -> bool:
+        self._may_fail("hold")
+        return self.table.holders.setdefault(shard, self) is self
+
+    def let_go(self, shard: int) -> None:
+        self.table.holders.pop(shard, None)
+
+    def holds(self, shard: int) -> bool:
+        self._may_fail("holds")
+        return self.table.holders.get(shard) is self
+
+    def relays(self) -> int:
+        self._may_fail("relays")
+        return len(self.table.sessions)
+
+    def found(self, shard: int) -> Found:
+        table = self.table
+        return Found("table", table.origin, table.turn, table.cleaned, 0, table.last)
+
+    def next_turn(self, shard: int) -> int:
+        self.table.turn += 1
+        return self.table.turn
+
+    def start(self, shard: int, found: Found) -> int:
+        return 0
+
+    def look(self) -> bool:
+        self._may_fail("look")
+        return False
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        self._may_fail("read")
+        rows = [r for r in self._rows(shard) if r[0] > after.through][:limit]
+        is_last = len(rows) < limit
+        through = self.table.last if is_last else rows[-1][0]
+        return Batch([output_of(r[1]) for r in rows], replace(after, through=through), is_last)
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        self._may_fail("clean")
+        gone = [r for r in self._rows(shard) if r[0] <= through.through]
+        self.table.rows = [r for r in self.table.rows if r not in gone]
+        self.table.cleaned = max(self.table.cleaned, through.through)
+        return False
+
+    def wait(self, seconds: float) -> None:
+        self.clock.pass_(max(seconds, 0.001))
+
+    def candidates(self, shard: int) -> Iterator[Candidate]:
+        for number, value, lane in self._rows(shard):
+            yield Candidate(value, int(lane), number, output_of(value))
+
+    def name_of(self, output: Output, position: RelayPosition) -> str:
+        return f"row {position.through}"
+
+    def close(self) -> None:
+        self.lose()
+
+    def _rows(self, shard: int) -> list[tuple[int, str, str]]:
+        return [row for row in self.table.rows if int(row[2]) % self.shards == shard]
+
+    def _may_fail(self, call: str) -> None:
+        if self.table.faults and self.table.faults[0] == call:
+            self.table.faults.pop(0)
+            self.lose()
+            raise DatabaseAway(f"lost in {call}")
+
+
+class MemoryPositions:
+    """A PositionLog over what the broker made visible."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.no_topics: set[str] = set()
+
+    def read(self) -> Mapping[int, RelayPosition]:
+        found: dict[int, RelayPosition] = {}
+        for topic, value, key, *_ in self.broker.visible:
+            if topic == REGISTRY and key is not None:
+                shard = int(key.decode().rpartition("/")[2])
+                found[shard] = RelayPosition.from_entry(orjson.loads(value or b""))
+        return found
+
+    def output(self, shard: int, position: RelayPosition | None) -> Output:
+        value = None if position is None else orjson.dumps(position.to_entry())
+        return (REGISTRY, value, position_key(shard).encode(), 0, None, None, 1, None)
+
+    def missing(self, topics: Iterable[str]) -> list[str]:
+        return sorted(self.no_topics.intersection(topics))
+
+
+class Clock:
+    """Time that passes only in waits."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.on_pass: Callable[[], None] = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_pass()
+
+
+class World:
+    """One outbox and one broker, with relays between them."""
+
+    def __init__(self, *, shards: int = 1) -> None:
+        self.table = Table()
+        self.broker = Broker()
+        self.clock = Clock()
+        self.shards = shards
+        self.positions = MemoryPositions(self.broker)
+        self.outputs = MemoryOutputs(self.broker)
+
+    def relay(self, *, batch_rows: int = 4, keep_seconds: float = 0.0) -> Relay:
+        options = RelayOptions(
+            name="relay",
+            shards=self.shards,
+            batch_rows=batch_rows,
+            commit_interval_seconds=0.1,
+            poll_interval_seconds=0.5,
+            keep_seconds=keep_seconds,
+        )
+        source = MemorySource(self.table, self.clock, shards=self.shards)
+        return Relay(
+            source,
+            MemoryOutputs(self.broker),
+            self.positions,
+            options,
+            clock=self.clock,
+            sleep=self.clock.pass_,
+        )
+
+    def caught_up(self, relay: Relay | None = None) -> Relay:
+        """Run a relay until it is caught up."""
+        relay = relay or self.relay()
+        relay.run(until_caught_up=True)
+        return relay
+
+    @property
+    def values(self) -> list[str]:
+        """The messages that are visible, in order."""
+        return [(o[1] or b"").decode() for o in self.broker.visible if o[0] != REGISTRY]
+
+
+def output_of(value: str) -> Output:
+    return ("orders", value.encode(), b"k", -1, None, None, 1, [("eos-outbox-id", value.encode())])
