@@ -6,15 +6,18 @@ EosError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
 │   ├── ClusterUnreachable
-│   └── DatabaseUnreachable
+│   └── DatabaseUnusable        it cannot be connected to, or lacks what is needed
 ├── RunError                    exit 2: failed while running
 │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
 │   ├── RecordTooSlow           a record outlasted the transaction
+│   ├── DatabaseRefused         no database transaction can succeed until somebody mends something
 │   ├── PositionLost            the next offset to read is gone from the log
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── DatabaseFault               what a database reports to the persister or relay that uses it
 │   ├── DatabaseAway            it may or may not have committed; claim the position again
+│   │   └── DatabaseConflict    it has not, because of another transaction; the same may succeed
+│   ├── DataRefused             it refuses a batch because of its data; nothing was written
 │   ├── RowRefused              it refuses a row, and would again; nothing was written
 │   └── Overtaken               another process claimed the position since; nothing was written
 └── TransactionError            what a transactional call reports to the task that made it
@@ -60,8 +63,8 @@ class ClusterUnreachable(UserError):
     """No broker of the configured cluster answered within the deadline."""
 
 
-class DatabaseUnreachable(UserError):
-    """The configured database cannot be connected to or used."""
+class DatabaseUnusable(UserError):
+    """The configured database cannot be connected to, or lacks what is needed."""
 
 
 class RunError(EosError):
@@ -84,6 +87,10 @@ class RecordTooSlow(RunError):
     """A single record was still being processed when its transaction expired."""
 
 
+class DatabaseRefused(RunError):
+    """No transaction in the database can succeed until somebody mends something."""
+
+
 class PositionLost(RunError):
     """The next offset to read no longer exists in the log."""
 
@@ -99,11 +106,32 @@ class InstanceFenced(EosError):
 
 
 class DatabaseFault(EosError):
-    """A database transaction did not succeed; the subclass says what follows."""
+    """A database transaction did not succeed; the subclass says what follows.
+
+    Args:
+        message: names what was being done, and where.
+        reason: what the database said, in one line. None: there is no more to say.
+        sqlstate: PostgreSQL's code. None: the server did not get to say one.
+    """
+
+    def __init__(
+        self, message: str, *, reason: str | None = None, sqlstate: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason or message
+        self.sqlstate = sqlstate
 
 
 class DatabaseAway(DatabaseFault):
     """The database did not answer, or gave the transaction up; only a new claim can tell."""
+
+
+class DatabaseConflict(DatabaseAway):
+    """The transaction was undone because of another one, and the connection is still good."""
+
+
+class DataRefused(DatabaseFault):
+    """The transaction was undone because of its data; the same data would be refused again."""
 
 
 class RowRefused(DatabaseFault):
@@ -130,44 +158,6 @@ class Overtaken(DatabaseFault):
     def __init__(self, message: str, *, partitions: Collection[tuple[str, int]]) -> None:
         super().__init__(message)
         self.partitions = partitions
-
-
-class DatabaseError(EosError):
-    """A call to the database did not succeed; the subclass says what follows.
-
-    Args:
-        message: names what was being done, and where.
-        reason: what the database said, in one line.
-        sqlstate: PostgreSQL's code. None: the server did not get to say one.
-    """
-
-    def __init__(self, message: str, *, reason: str = "", sqlstate: str | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason or message
-        self.sqlstate = sqlstate
-
-
-class DatabaseAway(DatabaseError):
-    """The database cannot serve now. The transaction is undone and the connection of no more use.
-
-    Wait, connect again and do the same again; it ends by itself.
-    """
-
-
-class CommitInDoubt(DatabaseAway):
-    """The connection was lost in COMMIT: all of the transaction is done, or nothing."""
-
-
-class DatabaseConflict(DatabaseError):
-    """The transaction was undone because of another one; the same may succeed at once."""
-
-
-class RowRejected(DatabaseError):
-    """The transaction was undone because of its data; the same data would be rejected again."""
-
-
-class DatabaseRefused(DatabaseError):
-    """No transaction can succeed until somebody mends something; the message says what."""
 
 
 class TransactionError(EosError):
