@@ -29,6 +29,9 @@ from eosframework.txnid import registry_topic
 
 T = TypeVar("T")
 
+REACH_SHARE = 0.4
+"""Of `kafka.request_timeout_seconds`: so long is waited for a cluster that may not be there."""
+
 PARTS_AT_ONCE = 8
 """A broker that hangs keeps every question about it waiting; they wait at the same time."""
 
@@ -43,11 +46,9 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         ConfigurationError: a property cannot be used to reach the cluster.
     """
     whole = settings.kafka
-    within = whole.model_copy(
-        update={"request_timeout_seconds": whole.request_timeout_seconds * SHARE}
-    )
+    ClusterAdmin(_within(whole, REACH_SHARE)).cluster_id()
+    within = _within(whole, SHARE)
     admin = ClusterAdmin(within)
-    admin.cluster_id()
     application = graph.application
     sources, sinks = tuple(source_topics(graph)), tuple(sink_topics(graph))
     registry = registry_topic(application)
@@ -92,6 +93,12 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             lacking=told.lacking,
             event_times=event_times,
         )
+
+
+def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
+    """Return the same settings with a part of the time for each question."""
+    seconds = settings.request_timeout_seconds * share
+    return settings.model_copy(update={"request_timeout_seconds": seconds})
 
 
 def _brokers(admin: ClusterAdmin) -> Mapping[int, Values]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eosframework.config import Guarantee
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import grant
 from eosframework.doctor.snapshot import Snapshot
@@ -48,7 +49,9 @@ def settings(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find transactional ids that this principal may not write under."""
+    """Find transactional ids that this principal may not write under, if any are to be used."""
+    if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
     prefix = f"{snapshot.graph.application}-"
     unseen: NotSeen | None = None
     for name, seen in snapshot.lacking.items():

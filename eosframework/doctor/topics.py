@@ -32,6 +32,13 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
             )
 
 
+def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
+    """Tell of outputs whose topic a function chooses for each record."""
+    for part in snapshot.graph.sub_topologies:
+        for name in part.dynamic_sinks:
+            yield Observation(f"output {name}", "its topics are chosen for each record")
+
+
 def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
     """Find a registry that forgets."""
     for topic, facts in snapshot.existing(snapshot.registry).items():
@@ -154,6 +161,14 @@ CHECKS = (
         "A worker refuses to start: brokers would create it as they please, or never.",
         "eosframework apply APP; inputs are somebody else's to create",
         missing_topics,
+    ),
+    Check(
+        "chosen-outputs",
+        Severity.NOTE,
+        "the same of topics that a function chooses as of those that are named",
+        "They are not known before a record is written, so no check looks at them.",
+        "name them as outputs of the topology where that is possible",
+        chosen_outputs,
     ),
     Check(
         "registry-compaction",

@@ -51,7 +51,9 @@ def controller_clock(wire: Wire) -> Clock:
         sent = time.time()
         answer = wire.send(_quorum_request())
         received = time.time()
-        partition = answer.topics[0].partitions[0]
+        if answer.error_code:
+            raise errors.for_code(answer.error_code)()
+        ((partition,),) = (topic.partitions for topic in answer.topics)
         if partition.error_code:
             raise errors.for_code(partition.error_code)()
         (theirs,) = (

@@ -382,6 +382,20 @@ CASES = [
         "eosframework apply APP",
     ),
     Case(
+        "chosen-outputs",
+        N,
+        lambda: snapshot(
+            graph=replace(
+                GRAPH,
+                sub_topologies=(
+                    replace(GRAPH.sub_topologies[0], dynamic_sinks=("big.to(route)",)),
+                ),
+            )
+        ),
+        "chosen for each record",
+        "name them",
+    ),
+    Case(
         "registry-compaction",
         E,
         lambda: with_topic("shop.registry", topic(1, cleanup_policy="delete")),
@@ -715,6 +729,15 @@ def test_brokers_that_do_not_tell_whether_they_verify_are_an_error_unless_assume
     assert finding.severity is Severity.WARNING
     (not_checked,) = findings_of(assumed, "not-checked")
     assert "offsets-retention" in not_checked.found
+
+
+def test_at_least_once_needs_neither_verification_nor_transactional_ids() -> None:
+    found = replace(
+        with_worker(guarantee="at_least_once"),
+        brokers=with_brokers(**{VERIFY: "false"}).brokers,
+        lacking={"shop-big-0": Seen("Write")},
+    )
+    assert examine(found).healthy
 
 
 def test_a_topic_that_may_not_be_described_is_a_finding() -> None:

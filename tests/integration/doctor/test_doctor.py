@@ -1,0 +1,440 @@
+"""`eosframework doctor` against real brokers that were configured badly on purpose."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eosframework.cli import main
+from eosframework.config import KafkaSettings
+from eosframework.embedded import start_kafka
+from eosframework.kafka.transactions import probing
+from eosframework.kafka.transactions.coordinators import describe_transaction
+from eosframework.kafka.transactions.wire import Wire
+from eosframework.records import TopicPartition
+from tests.conftest import KafkaService
+from tests.support.commands import Cluster, Finished, Folder
+from tests.support.hanging import write_unannounced
+from tests.support.pipeline import wait_until
+
+SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+UNWELL = {
+    **SMALL,
+    "transaction.partition.verification.enable": "false",
+    "transaction.max.timeout.ms": "20000",
+    "transactional.id.expiration.ms": "3600000",
+    "offsets.retention.minutes": "60",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "60000",
+    "group.max.session.timeout.ms": "30000",
+    "unclean.leader.election.enable": "true",
+    "auto.create.topics.enable": "true",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, value: json}
+streams:
+  copied: {from: numbers, to: NAME.out}
+"""
+
+
+class Patient:
+    """An application, its folder and its cluster."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        path: Path,
+        output: pytest.CaptureFixture[str],
+    ) -> None:
+        path.mkdir(exist_ok=True)
+        self._output = output
+        self.cluster = Cluster(bootstrap_servers)
+        self.name = name
+        self.folder = Folder(path, bootstrap_servers)
+        self.folder.write("app.yaml", TOPOLOGY.replace("NAME", name))
+
+    def topic(self, short: str) -> str:
+        return f"{self.name}.{short}"
+
+    def create_topics(self) -> None:
+        """Create them; brokers make their own on the first use of a group and of an id."""
+        self.cluster.create(self.topic("in"), self.topic("out"))
+        assert self.cluster.committed(self.name, self.topic("in")) is None
+        self.producer("somebody")
+
+    def producer(self, transactional_id: str) -> Producer:
+        made = Producer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap_servers,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": 20_000,
+            }
+        )
+        made.init_transactions(30)
+        return made
+
+    def doctor(self, *arguments: str) -> Finished:
+        """Run it in this process, which has imported all it needs."""
+        servers = f"kafka.bootstrap_servers={self.cluster.bootstrap_servers}"
+        app = str(self.folder.path / "app.yaml")
+        self._output.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main(["doctor", app, "--set", servers, *arguments])
+        output = self._output.readouterr()
+        return Finished(int(stopped.value.code or 0), output.out, output.err)
+
+    def findings(self, *arguments: str) -> dict[str, list[dict[str, Any]]]:
+        """By check, what was found; the exit code and the verdict agree."""
+        done = self.doctor("--json", *arguments)
+        assert "Traceback" not in done.err, done.err
+        report = done.json
+        assert report["healthy"] is (report["errors"] == 0)
+        assert done.exit_code == (0 if report["healthy"] else 1)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for finding in report["findings"]:
+            found.setdefault(finding["check"], []).append(finding)
+        return found
+
+    def topics(self) -> set[str]:
+        return set(self.cluster.admin.list_topics(timeout=20).topics)
+
+
+Make = Callable[[str, str], Patient]
+
+
+@pytest.fixture(scope="module")
+def unwell_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaService]:
+    cluster = start_kafka(tmp_path_factory.mktemp("unwell"), fast_start=True, properties=UNWELL)
+    try:
+        yield KafkaService(cluster.bootstrap_servers)
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture
+def make(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[str, str], Patient]:
+    """Make the patient of a name on a cluster."""
+    return lambda servers, name: Patient(servers, name, tmp_path / "user", capfd)
+
+
+@pytest.fixture
+def unwell(unwell_broker: KafkaService, unique_name: Callable[[str], str], make: Make) -> Patient:
+    return make(unwell_broker.bootstrap_servers, unique_name("ill"))
+
+
+@pytest.fixture
+def well(kafka: KafkaService, unique_name: Callable[[str], str], make: Make) -> Patient:
+    return make(kafka.bootstrap_servers, unique_name("fit"))
+
+
+def test_what_is_configured_badly_is_found_and_nothing_is_created_by_looking(
+    tmp_path: Path, make: Make
+) -> None:
+    """Brokers create their own topics, and those of the application, when asked carelessly."""
+    started = start_kafka(tmp_path / "data", fast_start=True, properties=UNWELL)
+    try:
+        patient = make(started.bootstrap_servers, "ill")
+        found = patient.findings("--set", "worker.transaction_timeout_seconds=25")
+        assert patient.topics() == set()
+    finally:
+        started.kill()
+    severities = {check: entries[0]["severity"] for check, entries in found.items()}
+    assert (
+        severities.items()
+        >= {
+            "transaction-verification": "error",
+            "longest-transaction": "error",
+            "session-limits": "error",
+            "missing-topics": "error",
+            "transactional-id-expiration": "warning",
+            "offsets-retention": "warning",
+            "expired-transaction-interval": "warning",
+            "coordination-replicas": "warning",
+            "automatic-topics": "note",
+            "readers": "note",
+        }.items()
+    )
+    assert "transaction.max.timeout.ms=20000" in found["longest-transaction"][0]["found"]
+    assert found["session-limits"][0]["mend"] == "--set worker.session_timeout_seconds=30"
+    unseen = {finding["about"] for finding in found["not-checked"]}
+    assert {"permissions on transactional ids", "consumer group ill"} <= unseen
+
+
+def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) -> None:
+    """Its open transaction is neither ended nor fenced by the question about its permission."""
+    well.create_topics()
+    well.cluster.feed(well.topic("in"), b'{"n": 1}')
+    assert well.folder.run("run-worker", "app.yaml", "--until-caught-up").exit_code == 0
+    transactional_id = f"{well.name}-copied-0"
+    producer = well.producer(transactional_id)
+    producer.begin_transaction()
+    producer.produce(well.topic("out"), b"open")
+    assert producer.flush(30) == 0
+    settings = KafkaSettings(bootstrap_servers=well.cluster.bootstrap_servers)
+    topics, ends = well.topics(), well.cluster.end(well.topic("registry"))
+    with Wire(settings) as wire:
+        before = describe_transaction(wire, transactional_id)
+        found = well.findings()
+        assert describe_transaction(wire, transactional_id) == before
+    assert (well.topics(), well.cluster.end(well.topic("registry"))) == (topics, ends)
+    producer.commit_transaction(30)
+
+    assert transactional_id in found["held-back"][0]["found"]
+    assert transactional_id in found["ids-in-use"][0]["about"]
+    assert "not-checked" not in found
+    done = well.doctor()
+    assert done.exit_code == 0
+    assert f"{well.name}: " in done.out
+    assert " 0 errors, " in done.out
+
+
+def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(unwell: Patient) -> None:
+    unwell.create_topics()
+    settings = KafkaSettings(bootstrap_servers=unwell.cluster.bootstrap_servers)
+    with Wire(settings) as wire:
+        write_unannounced(wire, TopicPartition(unwell.topic("in"), 0), b"a delayed frame")
+    (finding,) = unwell.findings()["hanging-transactions"]
+    assert finding["severity"] == "error"
+    assert finding["about"] == f"{unwell.topic('in')}[0]"
+    command = finding["mend"].split()
+    assert command[:3] == ["eosframework", "txn", "abort"]
+    assert unwell.folder.run(*command[1:], "--yes").exit_code == 0
+    assert "hanging-transactions" not in unwell.findings()
+
+
+def test_missing_permissions_are_found_by_name_without_writing_anything(unwell: Patient) -> None:
+    unwell.create_topics()
+    for kind, name, operation in (
+        (ResourceType.TOPIC, unwell.topic("in"), AclOperation.READ),
+        (ResourceType.TOPIC, unwell.topic("out"), AclOperation.WRITE),
+        (ResourceType.TOPIC, unwell.topic("out"), AclOperation.DESCRIBE_CONFIGS),
+        (ResourceType.GROUP, unwell.name, AclOperation.READ),
+        (ResourceType.TRANSACTIONAL_ID, f"{unwell.name}-copied-0", AclOperation.WRITE),
+    ):
+        deny(unwell.cluster, kind, name, operation)
+    found = unwell.findings()
+    missing = {finding["about"]: finding for finding in found["topic-and-group-acls"]}
+    assert missing[f"Topic {unwell.topic('in')}"]["found"] == "Read is not allowed"
+    assert missing[f"Topic {unwell.topic('out')}"]["found"] == "Write is not allowed"
+    assert missing[f"Group {unwell.name}"]["found"] == "Read is not allowed"
+    assert (
+        f"--operation Write --topic {unwell.topic('out')}"
+        in (missing[f"Topic {unwell.topic('out')}"]["mend"])
+    )
+    (lacking,) = found["transactional-id-acls"]
+    assert (lacking["severity"], lacking["found"]) == ("error", "Write is not allowed")
+    assert found["settings-acls"][0]["about"] == f"topic {unwell.topic('out')}"
+
+
+def test_what_this_principal_may_not_see_is_a_finding_and_never_passed(unwell: Patient) -> None:
+    unwell.create_topics()
+    for kind, name, operation in (
+        (ResourceType.TOPIC, unwell.topic("out"), AclOperation.DESCRIBE),
+        (ResourceType.TRANSACTIONAL_ID, "*", AclOperation.DESCRIBE),
+        (ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS),
+        (ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE),
+    ):
+        deny(unwell.cluster, kind, name, operation)
+    try:
+        found = unwell.findings()
+    finally:
+        allow_again(unwell.cluster, ResourceType.BROKER, "kafka-cluster")
+        allow_again(unwell.cluster, ResourceType.TRANSACTIONAL_ID, "*")
+    reasons = {finding["about"]: finding["mend"] for finding in found["not-checked"]}
+    assert "grant DescribeConfigs" in reasons["settings of the brokers"]
+    assert "Describe on the cluster" in reasons["the controller's clock"]
+    assert "Describe on TransactionalId" in reasons["transactional ids"]
+    assert "grant Describe" in reasons[f"topic {unwell.topic('out')}"]
+    assert found["transaction-verification"][0]["severity"] == "error"
+    assert found["transactional-id-acls"][0]["found"] == "Describe is not allowed"
+
+
+def test_history_that_the_output_would_delete_or_refuse_is_found_before_it_is_lost(
+    well: Patient,
+) -> None:
+    well.create_topics()
+    producer = Producer({"bootstrap.servers": well.cluster.bootstrap_servers})
+    long_ago = 1_357_000_000_000
+    producer.produce(well.topic("in"), b"{}", timestamp=long_ago)
+    assert producer.flush(30) == 0
+    configure(
+        well.cluster,
+        well.topic("out"),
+        {"retention.ms": "604800000", "message.timestamp.before.max.ms": "86400000"},
+    )
+    found = well.findings()
+    (deleted,), (refused,) = found["retention-by-event-time"], found["refused-event-times"]
+    assert (deleted["severity"], refused["severity"]) == ("warning", "error")
+    for finding in (deleted, refused):
+        assert finding["about"] == f"topic {well.topic('out')}"
+        assert f"{well.topic('in')} gives records of 2013-01-01" in finding["found"]
+
+
+def test_a_member_that_is_no_worker_is_found(well: Patient) -> None:
+    well.create_topics()
+    stranger = Consumer(
+        {
+            "bootstrap.servers": well.cluster.bootstrap_servers,
+            "group.id": well.name,
+            "client.id": "stranger",
+        }
+    )
+    stranger.subscribe([well.topic("in")])
+    try:
+        wait_until(lambda: joined(stranger), "membership")
+        (finding,) = well.findings()["group-members"]
+    finally:
+        stranger.close()
+    assert (finding["severity"], "stranger" in finding["found"]) == ("error", True)
+
+
+def test_the_clock_of_this_host_is_measured_against_the_controllers(
+    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead:
+        """A host whose clock is 40 s ahead."""
+
+        @staticmethod
+        def time() -> float:
+            return time.time() + 40
+
+    with Wire(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)) as wire:
+        same = probing.controller_clock(wire)
+        monkeypatch.setattr(probing, "time", Ahead)
+        other = probing.controller_clock(wire)
+    assert abs(same.ahead) <= same.uncertainty + timedelta(seconds=0.1)
+    assert -41 < other.ahead.total_seconds() < -39
+
+
+def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: Make) -> None:
+    cluster = start_kafka(
+        tmp_path / "data",
+        nodes=3,
+        fast_start=True,
+        heap_megabytes=256,
+        properties={**SMALL, "default.replication.factor": "3", "min.insync.replicas": "2"},
+    )
+    try:
+        patient = make(cluster.bootstrap_servers, "three")
+        topics = [NewTopic(patient.topic(short), 1, 3) for short in ("in", "out")]
+        for future in patient.cluster.admin.create_topics(topics).values():
+            future.result(30)
+        healthy = patient.findings()
+        assert not {"lagging-replicas", "topic-replicas", "topic-in-sync"} & set(healthy)
+        last = cluster.nodes[-1]
+        last.kill()
+
+        def seen() -> bool:
+            lagging = patient.findings().get("lagging-replicas", [])
+            return any("three.in" in finding["about"] for finding in lagging)
+
+        wait_until(seen, "the broker that is down", seconds=60)
+    finally:
+        cluster.kill()
+
+
+def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("app.yaml", TOPOLOGY.replace("NAME", "nobody"))
+
+    def doctor(server: str) -> Finished:
+        setting = f"kafka.bootstrap_servers={server}"
+        return folder.run("doctor", "app.yaml", "--json", "--set", setting, seconds=10)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        servers = (f"127.0.0.1:{silent.getsockname()[1]}", "127.0.0.1:1")
+        for server, done in zip(servers, pool.map(doctor, servers), strict=True):
+            assert done.exit_code == 1
+            assert f"no broker at {server} answered within 4 s" in done.error
+            assert done.json == {"error": done.error}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("doctor", "nope.yaml"), "nope.yaml"),
+        (("doctor",), "Missing argument 'APP'"),
+        (("doctor", "broken.yaml"), "broken.yaml"),
+        (("doctor", "app.yaml", "--set", "worker.nope=1"), "there is no such setting"),
+        (
+            ("doctor", "app.yaml", "--set", "kafka.properties.nope=1"),
+            "librdkafka has no property 'nope'",
+        ),
+    ],
+)
+def test_an_application_that_cannot_be_loaded_gets_one_message(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    folder = Folder(tmp_path, "127.0.0.1:1")
+    folder.write("app.yaml", TOPOLOGY.replace("NAME", "nobody"))
+    folder.write("broken.yaml", "application: [")
+    done = folder.run(*arguments)
+    assert (done.exit_code, done.out) == (1, "")
+    assert message in done.error
+
+
+def joined(consumer: Consumer) -> bool:
+    consumer.poll(0.1)
+    return bool(consumer.assignment())
+
+
+def configure(cluster: Cluster, topic: str, values: dict[str, str]) -> None:
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in values.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in cluster.admin.incremental_alter_configs([resource]).values():
+        future.result(20)
+
+
+def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
+    """Take back all that was denied on a resource."""
+    anything = AclBindingFilter(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    for future in cluster.admin.delete_acls([anything]).values():
+        future.result(20)
+
+
+def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    """Deny one operation and allow the others."""
+    for chosen, permission in (
+        (AclOperation.ALL, AclPermissionType.ALLOW),
+        (operation, AclPermissionType.DENY),
+    ):
+        acl = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", chosen, permission
+        )
+        for future in cluster.admin.create_acls([acl]).values():
+            future.result(20)
