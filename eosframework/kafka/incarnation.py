@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -30,6 +32,8 @@ class Incarnation:
         complete, samples = with_samples(properties)
         self.producer = new_client(Producer, complete)
         self.suspicion = Suspicion(samples, self.serve)
+        self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
+        self._began_at = time.monotonic()
 
     def init(self, deadline: Deadline) -> None:
         """Take the id.
@@ -40,6 +44,11 @@ class Incarnation:
         with suppress(KafkaException):
             self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
         self.producer.init_transactions(deadline.timeout())
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.producer.begin_transaction()
+        self._began_at = time.monotonic()
 
     def serve(self, seconds: float) -> None:
         """Let statistics arrive; an error here comes back from the next transactional call."""
@@ -54,11 +63,17 @@ class Incarnation:
         `send_offsets_to_transaction` return _STATE. The calls made here to ask are refused in
         their state, with the transaction's first error (rd_kafka_txn_require_states0).
 
+        `_INCONSISTENT` says that records were not even sent. Their partition may not exist; but
+        in a transaction as old as their timeout they may have waited in vain for a broker, which
+        is not their fault.
+
         Args:
             error: what a call raised.
             in_transaction: whether a transaction is open, as librdkafka sees it.
         """
         code = kafka_error(error).code()
+        if code == KafkaError._INCONSISTENT and self._records_may_have_expired():  # noqa: SLF001
+            return KafkaException(_expired(kafka_error(error)))
         hidden = code == KafkaError._FATAL or (  # noqa: SLF001
             in_transaction and code == KafkaError._STATE  # noqa: SLF001
         )
@@ -80,6 +95,9 @@ class Incarnation:
                 raise error
             if deadline.is_over:
                 return
+
+    def _records_may_have_expired(self) -> bool:
+        return time.monotonic() - self._began_at >= self._delivery_seconds
 
     def _first_error(self, *, in_transaction: bool) -> KafkaException | None:
         """Return the error that ended the transaction or the producer, if there was one."""
@@ -105,3 +123,8 @@ class Incarnation:
         thread = discard(self.producer)
         thread.join(wait_seconds)
         return not thread.is_alive()
+
+
+def _expired(error: KafkaError) -> KafkaError:
+    code = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
+    return KafkaError(code, error.str(), error.fatal(), error.retriable(), True)

@@ -133,7 +133,7 @@ class TransactionalProducer:
             self.recycle()
         self._require(Event.BEGUN)
         with self._lock:
-            self._call(Call.BEGIN, self._producer.begin_transaction)
+            self._call(Call.BEGIN, self._current.begin)
             self._states.move(Event.BEGUN)
 
     def send_offsets_to_transaction(

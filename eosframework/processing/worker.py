@@ -272,11 +272,8 @@ class Worker:
     def _turn(self) -> None:
         self._take_in()
         self._run_tasks()
-        full = [task for task in self.tasks.values() if task.wants_commit]
-        if self._pace.is_due():
+        if self._pace.is_due() or any(task.wants_commit for task in self.tasks.values()):
             self._commit(list(self.tasks.values()))
-        elif full:
-            self._commit(full)
         if not self._stop:
             self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()

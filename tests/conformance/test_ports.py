@@ -5,6 +5,7 @@ The worker's decisions are tested on the ports in memory; this is what makes tha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
+from eosframework.errors import OutcomeUnknown
 from eosframework.kafka.group import GroupSettings
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
+from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.ports import (
     Commit,
     Fetched,
@@ -26,7 +30,11 @@ from eosframework.processing.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
+from eosframework.processing.recovery import Recovery
+from eosframework.processing.task import Task, TaskState
+from eosframework.processing.worker import WorkerCounts
 from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
 from tests.support.pipeline import read_committed, wait_until
 from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 
@@ -193,3 +201,44 @@ def test_what_is_not_committed_never_becomes_visible(world: World, way: str) -> 
 def test_a_partition_without_commits_has_no_position(world: World) -> None:
     join(world)
     assert world.log.committed([world.source])[0].offset is None
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset(
+    world: World, done: bool
+) -> None:
+    join(world)
+    output = open_one(world)
+    membership = world.log.fetch(1, 0).membership
+    output.begin()
+    output.produce(*world.output(b"input"))
+    before = Position(*world.source, 3, "eos1;6;0")
+    assert world.outputs.commit([Commit(output, [before], membership)])[0].error is None
+    task = Task(
+        TransactionalId.make("app", "sub", 0),
+        {},
+        output,
+        markers={},
+        transaction_timeout_seconds=30,
+        timer=RecordTimer(),
+        clock=time.monotonic,
+    )
+    task.start_at([before])
+    task.enter(TaskState.RUNNING)
+    task._membership = membership
+    recovery = Recovery(world.log, world.outputs, 1, WorkerCounts(), time.monotonic)
+    task.output.begin()
+    task.output.produce(*world.output(b"timer"))
+    commit = task.commit()
+    if done:
+        assert world.outputs.commit([commit])[0].error is None
+    else:
+        world.outputs.abort([task.output])
+    with capture_logs() as logs:
+        recovery.failed(task, OutcomeUnknown("no answer came"))
+        recovery.turn([task])
+    [resolved] = [entry for entry in logs if entry["event"] == "outcome_resolved"]
+    assert resolved["outcome"] == ("committed" if done else "not_committed")
+    assert world.visible() == ([b"input", b"timer"] if done else [b"input"])
+    assert task.commit().positions == [Position(*world.source, 3, f"eos1;{8 if done else 7};0")]
+    world.outputs.close([task.output])

@@ -293,3 +293,31 @@ def test_the_dead_letter_of_a_refused_record_has_a_receipt() -> None:
     found = [Receipt.parse(dict(output[7])[HEADER_RECEIPT]) for output in broker.visible]
     assert [(r.offset, r.number) for r in found if r] == [(n, n) for n in range(5)]
     assert [o[0] for o in broker.visible] == ["out", "out", "out", "dead", "out"]
+
+
+def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() -> None:
+    broker = broker_with(*range(16))
+    broker.fill(1, *range(100, 110))
+    broker.commit_faults = [(DataRejected("a batch too large"), False)]
+    run = Run(broker)
+    commit = run.outputs.commit
+    rounds: list[int] = []
+
+    def counted(commits: Any, within_seconds: Any) -> Any:
+        rounds.append(len(commits))
+        run.worker._pace._due = 1e9
+        return commit(commits, within_seconds)
+
+    run.outputs.commit = counted  # pyright: ignore[reportAttributeAccessIssue]
+    run.log.next = [lambda: run.log.assign(*broker.inputs)]
+    original = run.log.fetch
+
+    def fetch(limit: int, timeout_seconds: float) -> Any:
+        if sum(position.offset or 0 for position in broker.positions.values()) == 26:
+            run.worker.stop()
+        return original(limit, timeout_seconds)
+
+    run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
+    run.worker.run()
+    assert sorted(broker.values) == [*range(16), *range(100, 110)]
+    assert 2 in rounds

@@ -1,0 +1,186 @@
+"""Calls whose answer never comes are resolved by what the brokers have committed, never guessed.
+
+Each task of one worker suffers another fault, so that one wait for the timeouts serves them all.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SMALL_BROKER
+from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
+from tests.support.proxied import ProxiedCluster, proxied_kafka
+from tests.support.proxy import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    HeldRequest,
+)
+
+BATCH = 600
+SHORT = [
+    "kafka.request_timeout_seconds=2",
+    "worker.transaction_timeout_seconds=4",
+    "worker.heartbeat_interval_seconds=0.5",
+]
+
+KEYS = (ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, TXN_OFFSET_COMMIT, END_TXN)
+"""Held in tasks 0 to 4."""
+
+COMMITTING = KEYS.index(END_TXN)
+
+RECYCLING = 5
+"""The task whose producer is suspect after a commit, and whose init is held."""
+
+INFLATED = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:inflate"}]
+    on_error: {dead_letter: NAME.dead}
+    to: [{topic: NAME.doubled, value: json}]
+"""
+"""Record 13 is too large for its topic."""
+
+
+@dataclass
+class Scene:
+    """A worker behind a proxy that has committed a first batch, with a fault in each task."""
+
+    cluster: ProxiedCluster
+    pipeline: Pipeline
+    worker: WorkerProcess
+
+    def transactional_id(self, task: int) -> str:
+        return f"{self.pipeline.name}-doubled-{task}"
+
+    def hold(self, api_key: int, task: int, *, repeated: bool = True) -> HeldRequest:
+        name = self.transactional_id(task).encode()
+        return self.cluster.hold(api_key, name, repeated=repeated)
+
+    def events(self, name: str, task: int) -> list[dict[str, object]]:
+        wanted = self.transactional_id(task)
+        return [e for e in self.worker.events(name) if e["transactional_id"] == wanted]
+
+    def outcomes(self, task: int) -> list[object]:
+        return [event["outcome"] for event in self.events("outcome_resolved", task)]
+
+    def failed(self, task: int) -> bool:
+        names = ("outcome_unknown", "transaction_aborted", "task_fenced")
+        return any(self.events(name, task) for name in names)
+
+    def finish(self) -> None:
+        """See the worker go on, end well, and leave exactly what it should."""
+        self.pipeline.feed(BATCH)
+        wait_until(lambda: self.pipeline.committed() == 3 * BATCH + 6, "all records")
+        self.worker.signal(signal.SIGTERM)
+        assert self.worker.wait() == 0, self.worker.log[-3000:]
+        assert self.pipeline.nothing_is_open()
+        verdict = self.pipeline.verify()
+        assert verdict.clean, verdict
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedCluster]:
+    directory = tmp_path_factory.mktemp("proxied")
+    with proxied_kafka(directory, nodes=1, properties=SMALL_BROKER) as proxied:
+        yield proxied
+
+
+@pytest.fixture
+def scene(
+    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Scene]:
+    pipeline = Pipeline(cluster.direct, unique_name("app"), tmp_path / "pipeline", partitions=6)
+    pipeline.feed(BATCH)
+    behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
+    worker = pipeline.start_worker(settings=[behind, *SHORT])
+    wait_until(lambda: pipeline.committed() == BATCH, "a first batch")
+    yield Scene(cluster, pipeline, worker)
+    cluster.holds.clear()
+    pipeline.stop()
+
+
+@pytest.mark.parametrize("answer", ["request_comes_late", "response_is_lost"])
+def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
+    scene: Scene, answer: str
+) -> None:
+    held = {task: scene.hold(key, task) for task, key in enumerate(KEYS)}
+    scene.hold(END_TXN, RECYCLING, repeated=False)
+    held[RECYCLING] = scene.hold(INIT_PRODUCER_ID, RECYCLING)
+    scene.pipeline.feed(BATCH)
+    refused: dict[int, frozenset[str]] = {}
+
+    def deliver_what_came() -> bool:
+        for task, request in held.items():
+            if request.came and task not in refused:
+                refused[task] = request.deliver()
+        return len(refused) == len(held)
+
+    if answer == "response_is_lost":
+        wait_until(deliver_what_came, "a request from each task")
+        assert not any(refused.values()), refused
+    wait_until(lambda: bool(scene.events("recycle_failed", RECYCLING)), "a failed recycle")
+    scene.pipeline.feed(6)  # its task begins again, and finds its producer still suspect
+    wait_until(lambda: all(map(scene.failed, held)), "each task's failure")
+    scene.cluster.holds.clear()
+    wait_until(
+        lambda: all(scene.events("task_recovered", task) for task in held), "each task's recovery"
+    )
+    if answer == "request_comes_late":
+        wait_until(deliver_what_came, "the late requests' arrival")
+        assert not refused.pop(RECYCLING), "an init is never refused; it fences its own worker"
+        assert all(refused.values()), refused
+    scene.finish()
+    assert not scene.worker.events("output_rejected"), "no record is to blame for its broker"
+    committed = {task for task in held if "committed" in scene.outcomes(task)}
+    assert committed == ({COMMITTING} if answer == "response_is_lost" else set())
+    assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
+
+
+@pytest.mark.parametrize("answer", ["request_comes_late", "response_is_lost"])
+def test_an_abort_without_an_answer_leaves_nothing_visible(
+    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path, answer: str
+) -> None:
+    name = unique_name("app")
+    pipeline = Pipeline(
+        cluster.direct,
+        name,
+        tmp_path / "pipeline",
+        topology=INFLATED,
+        partitions=1,
+        small_outputs=True,
+    )
+    abort = cluster.hold(END_TXN, f"{name}-doubled-0".encode(), repeated=True)
+    pipeline.feed(100)
+    try:
+        behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
+        worker = pipeline.start_worker(settings=[behind, *SHORT])
+        abort.wait(30)
+        if answer == "response_is_lost":
+            assert not abort.deliver()
+        worker.wait_for_event("task_recovered")
+        if answer == "request_comes_late":
+            assert abort.deliver(), "an abort of the former epoch was accepted"
+        cluster.holds.clear()
+        wait_until(lambda: pipeline.committed() == 100, "all records")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+    finally:
+        cluster.holds.clear()
+        pipeline.stop()
+    assert worker.events("output_rejected")
+    numbers = [number_in(message) for message in pipeline.read(f"{name}.doubled")]
+    assert sorted(numbers) == [n for n in range(100) if n != 13]
+    assert [number_in(message) for message in pipeline.read(f"{name}.dead")] == [13]
