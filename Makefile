@@ -26,7 +26,7 @@ demo: .venv ## Run real flights through killed workers and read the verdict
 
 .PHONY: test
 test: check ## Run everything: check, then the tests against real services
-	$(PYTEST) tests/conformance tests/integration tests/faults --require-services
+	$(PYTEST) tests/conformance tests/integration tests/faults tests/soak --require-services
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests, in under a minute
@@ -51,6 +51,14 @@ integration: .venv ## Run the tests against a real Kafka
 .PHONY: faults
 faults: .venv ## Run the tests that kill, stop and cut
 	$(PYTEST) tests/faults
+
+MINUTES ?= 5
+NODES ?= 1
+
+.PHONY: soak
+soak: .venv ## Break everything at random and check the history: MINUTES=5 SEED= NODES=1
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
+		$(if $(SEED),--seed $(SEED))
 
 .PHONY: model
 model: ## Check the protocol's model, whole and with each rule taken out

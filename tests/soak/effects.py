@@ -1,0 +1,87 @@
+"""The topology of a soak: what each number has to become, and the function that makes it so.
+
+Every call of the function has an id of its own, which its outputs carry and its process's journal
+lists: so two calls for one input are told apart, whichever of them becomes visible.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SIDES = ("left", "right")
+"""The output topics, after the application's name."""
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  spread:
+    from: numbers
+    steps: [{flat_map: "tests.soak.effects:spread"}]
+    to:
+      - {topic_from: "tests.soak.effects:chosen", topics: [NAME.left, NAME.right], value: json}
+"""
+
+
+class Effect(NamedTuple):
+    """One output that an input has to have."""
+
+    side: str
+    key: bytes
+
+
+def expected_effects(number: int) -> list[Effect]:
+    """Return the outputs of an input: none, two or three, in both topics and several partitions."""
+    if number % 5 == 0:
+        return []
+    effects = [Effect("left", b"l%d" % (number % 7)), Effect("right", b"r%d" % (number % 11))]
+    return effects if number % 3 else [*effects, Effect("left", b"x%d" % (number % 13))]
+
+
+def spread(record: Any) -> Iterator[Any]:
+    """Make the outputs of an input; called by the worker."""
+    attempt = _journal(os.getpid()).begin(record.partition, record.offset)
+    for index, effect in enumerate(expected_effects(record.value["n"])):
+        made = {
+            "partition": record.partition,
+            "offset": record.offset,
+            "index": index,
+            "attempt": attempt,
+            "side": effect.side,
+        }
+        yield record.replace(key=effect.key, value=made)
+
+
+def chosen(record: Any) -> str:
+    """Return the topic of an output; called by the worker."""
+    return f"{record.topic.removesuffix('.in')}.{record.value['side']}"
+
+
+class _Journal:
+    """The calls of one process, written before they return: a killed process keeps its journal."""
+
+    def __init__(self) -> None:
+        self._process = uuid.uuid4().hex[:12]
+        path = Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]) / f"{self._process}.journal"
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._calls = 0
+
+    def begin(self, partition: int, offset: int) -> str:
+        self._calls += 1
+        os.write(self._file, b"%d %d\n" % (partition, offset))
+        return f"{self._process}.{self._calls}"
+
+
+_journals: dict[int, _Journal] = {}
+
+
+def _journal(pid: int) -> _Journal:
+    """Return this process's journal; workers of one supervisor are forked."""
+    if pid not in _journals:
+        _journals[pid] = _Journal()
+    return _journals[pid]

@@ -1,0 +1,157 @@
+"""What is broken when: drawn from a seed, so that a run can be repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tests.support.proxy import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+
+REQUESTS = {
+    "Produce": PRODUCE,
+    "InitProducerId": INIT_PRODUCER_ID,
+    "AddPartitionsToTxn": ADD_PARTITIONS,
+    "AddOffsetsToTxn": ADD_OFFSETS,
+    "EndTxn": END_TXN,
+    "TxnOffsetCommit": TXN_OFFSET_COMMIT,
+}
+WORKERS = 3
+"""The last one is a supervisor with two children."""
+
+FIRST_FAULT_SECONDS = 2.0
+
+
+class Way(StrEnum):
+    """What is done."""
+
+    KILL = "kill worker"
+    KILL_CHILD = "kill a supervised worker"
+    STOP = "stop worker"
+    LEAVE = "ask worker to leave"
+    TWIN = "start a second worker of the same name as"
+    HOLD = "hold and deliver late"
+    SWALLOW = "swallow the response to"
+    BREAK = "break connections through proxy"
+    KILL_BROKER = "kill broker"
+    STOP_BROKER = "stop broker"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing to break.
+
+    Args:
+        at_seconds: after the start of the schedule.
+        target: number of the worker or broker, or the name of a request.
+        for_seconds: until it is mended: restarted, continued, delivered.
+    """
+
+    at_seconds: float
+    way: Way
+    target: int | str
+    for_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        mended = f", for {self.for_seconds:g} s" if self.for_seconds else ""
+        return f"{self.way} {self.target}{mended}"
+
+
+_Draw = Callable[[random.Random, int], tuple[int | str, float]]
+
+
+def _some_worker(*durations: float) -> _Draw:
+    return lambda rng, nodes: (rng.randrange(WORKERS), rng.choice(durations))
+
+
+def _single_worker(*durations: float) -> _Draw:
+    return lambda rng, nodes: (rng.randrange(WORKERS - 1), rng.choice(durations))
+
+
+def _some_request(*durations: float) -> _Draw:
+    return lambda rng, nodes: (rng.choice(sorted(REQUESTS)), rng.choice(durations))
+
+
+def _some_broker(*durations: float) -> _Draw:
+    return lambda rng, nodes: (rng.randrange(nodes) + 1, rng.choice(durations))
+
+
+_LATE = (0.0, 0.03, 0.06, 0.1, 0.15, 0.3, 1.0, 4.0)
+"""Most arrive within the next transaction or two."""
+
+_DRAWS: dict[Way, _Draw] = {
+    Way.KILL: _some_worker(0.0, 0.5, 3.0, 9.0),
+    Way.KILL_CHILD: lambda rng, nodes: (rng.randrange(2), 0.0),
+    Way.STOP: _some_worker(0.3, 2.0, 5.0, 8.0, 12.0),
+    Way.LEAVE: _some_worker(0.0, 1.0, 6.0),
+    Way.TWIN: _single_worker(0.0),
+    Way.HOLD: _some_request(*_LATE),
+    Way.SWALLOW: _some_request(0.0),
+    Way.BREAK: _some_broker(0.0),
+    Way.KILL_BROKER: _some_broker(0.0, 1.0, 5.0),
+    Way.STOP_BROKER: _some_broker(0.5, 3.0, 6.0, 11.0),
+}
+
+EVERYTHING: Mapping[Way, int] = {
+    Way.KILL: 4,
+    Way.KILL_CHILD: 2,
+    Way.STOP: 5,
+    Way.LEAVE: 2,
+    Way.TWIN: 1,
+    Way.HOLD: 14,
+    Way.SWALLOW: 5,
+    Way.BREAK: 3,
+    Way.KILL_BROKER: 1,
+    Way.STOP_BROKER: 2,
+}
+"""How often each way is drawn, in proportion."""
+
+
+def stragglers(*requests: str) -> Callable[[int, float], tuple[Fault, ...]]:
+    """Return a schedule of nothing but requests that arrive late, in quick succession."""
+
+    def draw(seed: int, seconds: float) -> tuple[Fault, ...]:
+        rng = random.Random(seed)
+        faults: list[Fault] = []
+        at_seconds = FIRST_FAULT_SECONDS
+        while at_seconds < seconds:
+            late_seconds = rng.choice(_LATE[:6])
+            faults.append(Fault(at_seconds, Way.HOLD, rng.choice(requests), late_seconds))
+            at_seconds = round(at_seconds + rng.uniform(0.3, 0.8), 2)
+        return tuple(faults)
+
+    return draw
+
+
+def everything(
+    nodes: int = 1, weights: Mapping[Way, int] = EVERYTHING
+) -> Callable[[int, float], tuple[Fault, ...]]:
+    """Return a schedule of all faults.
+
+    A single broker is not killed: when it comes back its partitions have no leader for a moment,
+    and a coordinator that is to end a transaction then leaves out their markers (Kafka 4.3,
+    KRaftMetadataCache.getPartitionLeaderEndpoint), which no client can make good.
+    """
+    if nodes == 1:
+        weights = {way: weight for way, weight in weights.items() if way is not Way.KILL_BROKER}
+
+    def draw(seed: int, seconds: float) -> tuple[Fault, ...]:
+        rng = random.Random(seed)
+        faults: list[Fault] = []
+        at_seconds = FIRST_FAULT_SECONDS
+        while at_seconds < seconds:
+            way = rng.choices(list(weights), list(weights.values()))[0]
+            target, for_seconds = _DRAWS[way](rng, nodes)
+            faults.append(Fault(at_seconds, way, target, for_seconds))
+            at_seconds = round(at_seconds + rng.choice((0.2, 0.5, 1.0, 2.0, 3.0, 5.0)), 2)
+        return tuple(faults)
+
+    return draw

@@ -1,0 +1,53 @@
+"""A short soak is part of every test run; a long one is `make soak`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.soak.checker import Kind
+from tests.soak.run import Result, Settings, soak
+from tests.soak.schedule import everything, stragglers
+
+SOAK_SECONDS = 180
+STRAGGLERS_SECONDS = 15
+SEED_OF_STRAGGLERS = 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_three_minutes_of_random_faults_leave_a_clean_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(
+        random.SystemRandom().randrange(1_000_000), SOAK_SECONDS, everything(nodes=1)
+    )
+    with capsys.disabled():
+        print(f"\n{settings.command}")
+    result = soak(settings, tmp_path, print)
+    assert result.clean, f"{result}\nthe same schedule again: {settings.command}"
+    assert len({fault.way for fault in result.fired}) > 5, result
+
+
+def late_commits(directory: Path, *, unprotected: bool) -> Result:
+    """Let commits arrive late, twice a second, and nothing else."""
+    settings = Settings(
+        SEED_OF_STRAGGLERS, STRAGGLERS_SECONDS, stragglers("EndTxn"), unprotected=unprotected
+    )
+    return soak(settings, directory, print)
+
+
+@pytest.mark.slow
+def test_late_commits_leave_a_clean_history(tmp_path: Path) -> None:
+    result = late_commits(tmp_path, unprotected=False)
+    assert result.clean, result
+    assert len(result.fired) > 10, result
+
+
+@pytest.mark.slow
+def test_without_the_protection_late_commits_tear_transactions(tmp_path: Path) -> None:
+    result = late_commits(tmp_path, unprotected=True)
+    found = {anomaly.kind for anomaly in result.anomalies}
+    assert found >= {Kind.ABORTED_READ, Kind.TORN, Kind.DUPLICATE}, result

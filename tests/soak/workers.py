@@ -1,0 +1,196 @@
+"""The workers of a soak: started again whenever they end, as a service manager would."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+from tests.support.pipeline import Pipeline, WorkerProcess
+
+RESTART_SECONDS = 1.0
+SETTINGS = (
+    "worker.session_timeout_seconds=6",
+    "worker.transaction_timeout_seconds=8",
+    "kafka.request_timeout_seconds=5",
+    "log.format=json",
+)
+SUPERVISED_CHILDREN = 2
+
+
+@dataclass
+class Ended:
+    """A worker process that ended."""
+
+    worker: int
+    exit_code: int
+    process: WorkerProcess
+
+    def __str__(self) -> str:
+        said = [line for line in self.process.log.splitlines() if line.startswith("error: ")]
+        return f"worker {self.worker} ended with {self.exit_code} {''.join(said[-1:])}".rstrip()
+
+
+@dataclass
+class _Slot:
+    process: WorkerProcess | None = None
+    start_at: float = 0.0
+    stopped: bool = False
+    others: list[WorkerProcess] = field(default_factory=list)
+    """A predecessor of the same name that may still run."""
+    family: list[psutil.Process] = field(default_factory=list)
+    """Processes that were stopped, or that lost their supervisor."""
+
+
+class Workers:
+    """Workers by number; the last one is a supervisor.
+
+    Args:
+        unprotected: switch the straggler protection off.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, bootstrap_servers: str, count: int, *, unprotected: bool = False
+    ) -> None:
+        self.ended: list[Ended] = []
+        self._pipeline = pipeline
+        self._settings = [*SETTINGS, f"kafka.bootstrap_servers={bootstrap_servers}"]
+        self._environment = {"EOS_TEST_UNPROTECTED": "1"} if unprotected else {}
+        self._slots = [_Slot() for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def look_after(self) -> list[Ended]:
+        """Start whoever is due, and return who ended since the last look."""
+        ended: list[Ended] = []
+        for number, slot in enumerate(self._slots):
+            process = slot.process
+            if process is not None and (code := process.process.poll()) is not None:
+                ended.append(Ended(number, code, process))
+                slot.process, slot.stopped = None, False
+                slot.start_at = max(slot.start_at, time.monotonic() + RESTART_SECONDS)
+            for other in [o for o in slot.others if o.process.poll() is not None]:
+                slot.others.remove(other)
+                ended.append(Ended(number, other.process.returncode, other))
+            if slot.process is None and slot.others:
+                slot.process = slot.others.pop()
+            if slot.process is None and time.monotonic() >= slot.start_at:
+                slot.process = self._start(number)
+        self.ended += ended
+        return ended
+
+    def kill(self, number: int, away_seconds: float) -> bool:
+        """SIGKILL a worker, and let it come back after a while."""
+        slot = self._slots[number]
+        if slot.process is None:
+            return False
+        slot.family += _family(slot.process)
+        slot.process.process.kill()
+        slot.process.wait()
+        slot.start_at = time.monotonic() + away_seconds - RESTART_SECONDS
+        return True
+
+    def kill_child(self, index: int) -> bool:
+        """SIGKILL a child of the supervisor, which starts it again."""
+        process = self._slots[-1].process
+        if process is None or self._slots[-1].stopped:
+            return False
+        children = psutil.Process(process.process.pid).children()
+        if index >= len(children):
+            return False
+        children[index].kill()
+        return True
+
+    def stop(self, number: int) -> bool:
+        """SIGSTOP a worker, children included."""
+        slot = self._slots[number]
+        if slot.process is None or slot.stopped:
+            return False
+        slot.stopped = True
+        slot.family += _family(slot.process)
+        return _signal(slot.family, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """SIGCONT a worker that was stopped."""
+        slot = self._slots[number]
+        _signal(slot.family, signal.SIGCONT)
+        slot.stopped = False
+
+    def leave(self, number: int, away_seconds: float) -> bool:
+        """SIGTERM a worker, and let it come back after a while."""
+        slot = self._slots[number]
+        if slot.process is None or slot.stopped:
+            return False
+        slot.process.signal(signal.SIGTERM)
+        slot.start_at = time.monotonic() + away_seconds
+        return True
+
+    def twin(self, number: int) -> bool:
+        """Start a second worker of the same name, as on another host; the first is to give way."""
+        slot = self._slots[number]
+        if slot.process is None or slot.others:
+            return False
+        slot.others.append(slot.process)
+        elsewhere = str(self._pipeline.directory / f"host{len(self._pipeline.workers)}")
+        slot.process = self._start(number, {"XDG_STATE_HOME": elsewhere})
+        return True
+
+    def finish(self, seconds: float) -> list[str]:
+        """Ask everyone to end, and return what did not go well."""
+        for number, slot in enumerate(self._slots):
+            self.resume(number)
+            for process in _running(slot):
+                process.signal(signal.SIGTERM)
+        found: list[str] = []
+        for number, slot in enumerate(self._slots):
+            for process in _running(slot):
+                code = process.wait(seconds)
+                # One that is still importing has no handler for the signal yet.
+                if code != 0 and (code != -signal.SIGTERM or process.log):
+                    found.append(str(Ended(number, code, process)))
+            _, alive = psutil.wait_procs(slot.family, seconds)
+            found += [f"worker {number} left process {left.pid} behind" for left in alive]
+        return found
+
+    def end(self) -> None:
+        """SIGKILL whatever runs."""
+        self._pipeline.stop()
+        for slot in self._slots:
+            _signal(slot.family, signal.SIGKILL)
+
+    def _start(self, number: int, environment: dict[str, str] | None = None) -> WorkerProcess:
+        supervised = number == len(self._slots) - 1
+        arguments = ["--processes", str(SUPERVISED_CHILDREN)] if supervised else []
+        return self._pipeline.start_worker(
+            *arguments,
+            instance=f"worker{number}",
+            settings=self._settings,
+            environment={**self._environment, **(environment or {})},
+        )
+
+
+def _running(slot: _Slot) -> list[WorkerProcess]:
+    everyone = [*slot.others, *([slot.process] if slot.process else [])]
+    return [process for process in everyone if process.process.poll() is None]
+
+
+def _family(worker: WorkerProcess) -> list[psutil.Process]:
+    """A worker's process with those that it supervises."""
+    try:
+        process = psutil.Process(worker.process.pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal(family: list[psutil.Process], number: signal.Signals) -> bool:
+    reached = False
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+            reached = True
+    return reached

@@ -1,0 +1,34 @@
+"""A schedule follows from its seed."""
+
+from __future__ import annotations
+
+from tests.soak.schedule import REQUESTS, Way, everything, stragglers
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    assert everything(3)(7, 300) == everything(3)(7, 300)
+
+
+def test_other_seeds_give_other_schedules() -> None:
+    assert everything(3)(7, 300) != everything(3)(8, 300)
+
+
+def test_a_longer_run_begins_with_the_shorter_one() -> None:
+    short, long = everything(1)(7, 60), everything(1)(7, 300)
+    assert long[: len(short)] == short
+
+
+def test_ten_minutes_break_everything_in_every_way() -> None:
+    drawn = everything(3)(7, 600)
+    assert {fault.way for fault in drawn} == set(Way)
+    assert {f.target for f in drawn if f.way is Way.HOLD} == set(REQUESTS)
+
+
+def test_a_single_broker_is_not_killed() -> None:
+    assert Way.KILL_BROKER not in {fault.way for fault in everything(1)(7, 600)}
+
+
+def test_stragglers_are_requests_and_nothing_else() -> None:
+    drawn = stragglers("EndTxn", "Produce")(7, 60)
+    assert {fault.way for fault in drawn} == {Way.HOLD}
+    assert {fault.target for fault in drawn} == {"EndTxn", "Produce"}
