@@ -1,7 +1,8 @@
 """Services, unique names and the rules of the tiers.
 
 A test that asks for `kafka` gets the marker of that name and a real broker: the one in
-EOS_TEST_BOOTSTRAP, else an embedded one, started once per run.
+EOS_TEST_BOOTSTRAP, else an embedded one, started once per run. The same holds for `postgres`, with
+EOS_TEST_DSN; `database` is a new, empty database on it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.embedded import start_kafka
+from eosframework.embedded import start_kafka, start_postgres
 from eosframework.errors import EosError
 
 UNIT = Path(__file__).parent / "unit"
@@ -30,11 +31,30 @@ SMALL_BROKER = {
 """Internal topics are made at their first use; few partitions make that quick."""
 
 
+QUICK_POSTGRES = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "max_replication_slots": "50",
+    "max_wal_senders": "20",
+    "synchronous_commit": "off",
+    "wal_level": "logical",
+}
+"""Nothing here survives a crash of the machine; tests that kill the server start their own."""
+
+
 @dataclass(frozen=True)
 class KafkaService:
     """A real broker for tests."""
 
     bootstrap_servers: str
+
+
+@dataclass(frozen=True)
+class PostgresService:
+    """A real PostgreSQL for tests: where a superuser reaches it."""
+
+    dsn: str
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,8 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.kafka)
+        for service in ("kafka", "postgres"):
+            if service in getattr(item, "fixturenames", ()):
+                item.add_marker(service)
         if UNIT in item.path.parents:
             item.add_marker(pytest.mark.disable_socket)
             if item.get_closest_marker("timeout") is None:
@@ -74,6 +95,48 @@ def kafka(
         yield KafkaService(cluster.bootstrap_servers)
     finally:
         cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PostgresService]:
+    """One real PostgreSQL for the whole run."""
+    if chosen := os.environ.get("EOS_TEST_DSN"):
+        yield PostgresService(chosen)
+        return
+    try:
+        server = start_postgres(tmp_path_factory.mktemp("postgres"), settings=QUICK_POSTGRES)
+    except EosError as error:
+        if request.config.getoption("--require-services"):
+            raise
+        pytest.skip(f"no PostgreSQL could be started: {error}")
+    try:
+        yield PostgresService(server.dsn)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def make_database(postgres: PostgresService) -> Iterator[Callable[[], str]]:
+    """Make new, empty databases and return their DSN; they are dropped after the test."""
+    from tests.support.databases import create_database, drop_database
+
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(create_database(postgres.dsn))
+        return made[-1]
+
+    yield make
+    for dsn in made:
+        drop_database(postgres.dsn, dsn)
+
+
+@pytest.fixture
+def database(make_database: Callable[[], str]) -> str:
+    """The DSN of a new, empty database."""
+    return make_database()
 
 
 @pytest.fixture

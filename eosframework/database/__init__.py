@@ -1,0 +1,28 @@
+"""PostgreSQL: connections, what their errors mean, named queries and the schema `eosframework`.
+
+Owns every statement that is sent to a database and the tables that eosframework keeps there; it
+is the only importer of psycopg, SQLAlchemy, Alembic and aiosql. Refuses to decide what a task does
+about an error: it says what follows from it (`eosframework.errors.DatabaseError`) and no more.
+"""
+
+from __future__ import annotations
+
+from eosframework.errors import ConfigurationError
+
+try:
+    import aiosql as _aiosql  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import alembic as _alembic  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import psycopg as _psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import sqlalchemy as _sqlalchemy  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except ImportError as _error:
+    raise ConfigurationError(
+        "PostgreSQL needs packages that are not installed; "
+        "run: pip install 'eosframework[postgres]'"
+    ) from _error
+
+from eosframework.database.connection import Database
+from eosframework.database.migrating import migrate, pending
+from eosframework.database.outage import Outage
+from eosframework.database.trouble import commit, translating
+
+__all__ = ["Database", "Outage", "commit", "migrate", "pending", "translating"]

@@ -1,0 +1,1 @@
+"""One module and one .sql file for each revision."""

@@ -1,0 +1,87 @@
+"""Waiting for a database that is away: longer each time, and said once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import structlog
+
+from eosframework.errors import DatabaseFault
+
+FIRST_PAUSE_SECONDS = 0.05
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Outage:
+    """When the next attempt to use a database is due, while it cannot be used.
+
+    Args:
+        database: as it is shown in the log.
+        longest_pause_seconds: no pause is longer.
+        clock: seconds, monotonic.
+        chance: a number from 0 to 1, so that workers do not all come back at once.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        longest_pause_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._database = database
+        self._longest_pause_seconds = longest_pause_seconds
+        self._clock = clock
+        self._chance = chance
+        self._began: float | None = None
+        self._attempts = 0
+        self._due = clock()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._began is not None
+
+    def is_due(self) -> bool:
+        """Tell whether the next attempt may be made."""
+        return self._clock() >= self._due
+
+    def remaining_seconds(self) -> float:
+        """Return how long until the next attempt may be made; 0 when it is due."""
+        return max(0.0, self._due - self._clock())
+
+    def failed(self, error: DatabaseFault) -> float:
+        """Note that an attempt failed, and return how long to wait before the next.
+
+        The pauses double, each shortened at random by up to a half. The first failure is logged
+        as `database_away`, those after it are not.
+        """
+        pause_seconds = FIRST_PAUSE_SECONDS * 2.0 ** min(self._attempts, 30)
+        pause_seconds = min(pause_seconds, self._longest_pause_seconds)
+        pause_seconds *= 1 - self._chance() / 2
+        if self._began is None:
+            self._began = self._clock()
+            _log.warning(
+                "database_away",
+                database=self._database,
+                reason=error.reason,
+                sqlstate=error.sqlstate,
+            )
+        self._attempts += 1
+        self._due = self._clock() + pause_seconds
+        return pause_seconds
+
+    def over(self) -> None:
+        """Note that an attempt succeeded; if the database was away, log `database_back`."""
+        if self._began is not None:
+            seconds = round(self._clock() - self._began, 2)
+            _log.info(
+                "database_back", database=self._database, seconds=seconds, attempts=self._attempts
+            )
+        self._began = None
+        self._attempts = 0
+        self._due = self._clock()

@@ -1,0 +1,21 @@
+-- name: set_limits(statement, idle_transaction, keepalives_idle, keepalives_interval, user_timeout)^
+-- Limit how long the server waits for this connection and works for it. tcp_… change nothing on a
+-- Unix socket.
+SELECT set_config('statement_timeout', :statement, false),
+       set_config('idle_in_transaction_session_timeout', :idle_transaction, false),
+       set_config('tcp_keepalives_idle', :keepalives_idle, false),
+       set_config('tcp_keepalives_interval', :keepalives_interval, false),
+       set_config('tcp_keepalives_count', '2', false),
+       set_config('tcp_user_timeout', :user_timeout, false);
+
+-- name: is_standby()$
+-- Whether the server only follows another one, and so is read-only.
+SELECT pg_is_in_recovery();
+
+-- name: lock_migrations()^
+-- Let one process at a time change the schema; the lock ends with the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('eosframework.migrations', 0));
+
+-- name: has_schema()$
+-- Whether the schema of eosframework's own tables exists.
+SELECT to_regnamespace('eosframework') IS NOT NULL;
