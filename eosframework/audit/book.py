@@ -94,6 +94,7 @@ class Book:
         self._transactions = Bytemap()
         self._lanes: dict[TopicPartition, tuple[int, int]] = {}
         self._lowest: Receipt | None = None
+        self._highest: Receipt | None = None
         self._below_end: int | None = None
         self._above: Receipt | None = None
 
@@ -149,6 +150,8 @@ class Book:
         else:
             if self._lowest is None or number < self._lowest.number:
                 self._lowest = receipt
+            if self._highest is None or number > self._highest.number:
+                self._highest = receipt
             self._firsts.add(receipt.first)
             self._firsts.add(receipt.end)
             self._transactions.put(number, receipt.transaction)
@@ -232,17 +235,32 @@ class Book:
     def _bounds(self) -> tuple[int, int]:
         """Return the first number of the range and the one behind its last."""
         span, lowest, below_end = self.span, self._lowest, self._below_end
+        last_input, end = self._behind()
         if span.start == span.end:
             return 0, 0
-        last_input, end = self._behind()
         if span.start <= span.series.since:
-            return 0, end
-        if lowest is None:
+            first = 0
+        elif lowest is None:
             if last_input is None or last_input < span.start:
                 return end, end
             known = end - 1 if last_input < span.end else end
-            return (known if below_end is None else min(below_end, known)), end
-        previous = lowest.previous
-        if previous is None or previous < span.start:
-            return lowest.first, end
-        return (lowest.first - 1 if below_end is None else min(below_end, lowest.first)), end
+            first = known if below_end is None else min(below_end, known)
+        else:
+            is_first = lowest.previous is None or lowest.previous < span.start
+            known = lowest.first if is_first else lowest.first - 1
+            first = known if is_first or below_end is None else min(below_end, known)
+        if last_input is not None and last_input >= span.end:
+            end = self._end_inside(first, end)
+        return first, end
+
+    def _end_inside(self, first: int, end: int) -> int:
+        """Return where the range ends, if the input record that `_behind` gives is behind it.
+
+        What is missing up to `end` is of that one alone if it is one output, or if no other input
+        record lies between. Otherwise it counts: it is lost, here or close behind.
+        """
+        span, highest = self.span, self._highest
+        inside_end = first if highest is None else highest.end
+        after = span.start if highest is None else highest.offset + 1
+        others = self.inputs.count(after - span.start, span.end - span.start)
+        return inside_end if not others or end - inside_end <= 1 else end

@@ -63,7 +63,7 @@ def compare(
         details.add(Detail("duplicated", f"{name} comes from no input record", output=name))
     return Verdict(
         input=input_records,
-        output=len(found) - (len(unexplained) if only_a_part else 0),
+        output=matching.matched + len(matching.copies) if only_a_part else len(found),
         lost=lost,
         duplicated=len(matching.copies) + unexpected,
         reordered=_reordered(expected, found, matching, details),

@@ -31,6 +31,11 @@ class Matching:
     copies: dict[int, int] = field(default_factory=dict[int, int])
     unexplained: list[int] = field(default_factory=list[int])
 
+    @property
+    def matched(self) -> int:
+        """How many found records are expected ones."""
+        return len(self.origin) - self.origin.count(NONE)
+
     def explain(self, found: Ledger, digests: Iterable[bytes]) -> None:
         """Take copies away that equal outputs of other input records, one for each of those."""
         wanted: dict[bytes, list[int]] = {}

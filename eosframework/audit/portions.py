@@ -51,11 +51,13 @@ class Portions:
     """What is judged, by input partition.
 
     Args:
+        receipts: whether these may judge.
         firsts: the first offset in the log of every input partition.
         by_partition: those that have a committed position.
     """
 
     scope: Scope
+    receipts: bool
     firsts: Positions
     by_partition: Mapping[TopicPartition, Portion]
 
@@ -85,8 +87,12 @@ class Portions:
         ]
 
     def spans(self, now: Mapping[TopicPartition, Position]) -> list[Span]:
-        """Return what receipts judge, with the positions `now` that the outputs are complete."""
-        return [
+        """Return what receipts judge, with the positions `now` that the outputs are complete.
+
+        A partition that got its first position since then has an empty span: its receipts are
+        known, and nothing is judged.
+        """
+        spans = [
             Span(
                 p,
                 portion.since,
@@ -99,16 +105,29 @@ class Portions:
             for p, portion in self.by_partition.items()
             if portion.series is not None
         ]
+        for p, position in now.items():
+            if p not in self.by_partition and (series := self._numbering(position)) is not None:
+                first, offset = self.firsts[p], position.offset or 0
+                spans.append(Span(p, first, first, offset, series, 0, offset))
+        return spans
+
+    def _numbering(self, position: Position) -> Series | None:
+        return Series.parse(position.metadata) if self.receipts else None
 
     def since_then(self, now: Mapping[TopicPartition, Position]) -> Ranges:
         """Return what was processed after the committed positions and has no receipts."""
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for p, position in now.items():
             portion = self.by_partition.get(p)
-            start = self.firsts[p] if portion is None else portion.committed.offset or 0
-            series = None if portion is None else portion.series
-            later = Series.parse(position.metadata)
-            if series is None or later is None or later.since != series.since:
+            later = self._numbering(position)
+            if portion is None:
+                start, is_receipted = self.firsts[p], later is not None
+            else:
+                start, series = portion.committed.offset or 0, portion.series
+                is_receipted = (
+                    series is not None and later is not None and (later.since == series.since)
+                )
+            if not is_receipted:
                 ranges[p] = start, position.offset or 0
         return ranges
 
@@ -170,7 +189,7 @@ def divide(
         start = min(max(starts[p], firsts[p]), end)
         series = Series.parse(position.metadata) if receipts else None
         portions[p] = Portion(firsts[p], start, end, position, series)
-    return Portions(scope, all_firsts, portions)
+    return Portions(scope, receipts, all_firsts, portions)
 
 
 def _offsets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,16 @@ def by_parity(record: Any) -> str:
     """Send even numbers to one topic and odd ones to the other."""
     application = record.topic.removesuffix(".in")
     return f"{application}.{'tripled' if record.value['n'] % 2 else 'doubled'}"
+
+
+def by_chance(value: dict[str, int]) -> bool:
+    """Keep two records of three, others each time."""
+    return random.random() < 2 / 3
+
+
+def at_this_moment(value: dict[str, int]) -> dict[str, int]:
+    return {"n": value["n"], "nanoseconds": time.time_ns()}
+
+
+def refuse_all(value: dict[str, int]) -> dict[str, int]:
+    raise ValueError("this function must not run")

@@ -8,139 +8,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from eosframework.audit import Verdict, audit_application
+from eosframework.audit import audit_application
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.processing.failures import HEADER_STEP
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
-from tests.conftest import KafkaService
-
-TOPOLOGY = """\
-application: NAME
-sources:
-  numbers: {topic: NAME.in, key: bytes, value: json, on_error: {dead_letter: NAME.dead}}
-streams:
-  doubled:
-    from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
-    to: [{topic: NAME.doubled, value: json}]
-    on_error: {dead_letter: NAME.dead}
-  tripled:
-    from: numbers
-    steps: [{map_values: "tests.support.functions:triple"}]
-    to: [{topic: NAME.tripled, value: json}]
-    on_error: {dead_letter: NAME.dead}
-"""
-
-PARTITIONS = 2
-START = 1_700_000_000_000
-
-Written = tuple[str, int, bytes, bytes, int, list[tuple[str, bytes]]]
-"""Topic, partition, key, value, timestamp, headers."""
-
-
-@dataclass
-class Application:
-    """An application whose history the tests write themselves."""
-
-    bootstrap_servers: str
-    name: str
-    topology: Path
-
-    def create_topics(self) -> None:
-        wanted = [NewTopic(f"{self.name}.{t}", PARTITIONS, 1) for t in ("in", "doubled", "tripled")]
-        wanted.append(NewTopic(f"{self.name}.dead", 1, 1))
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        for future in admin.create_topics(wanted).values():
-            future.result(30)
-
-    def feed(self, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all"})
-        for n in range(count):
-            value = json.dumps({"n": n}).encode()
-            producer.produce(
-                f"{self.name}.in", value, str(n).encode(), n % PARTITIONS, timestamp=START + n
-            )
-        assert producer.flush(30) == 0
-
-    def outputs_of(self, numbers: Iterable[int]) -> list[Written]:
-        return [
-            (
-                f"{self.name}.{topic}",
-                n % PARTITIONS,
-                str(n).encode(),
-                b'{"n":%d}' % (n * factor),
-                START + n,
-                [],
-            )
-            for n in numbers
-            for topic, factor in (("doubled", 2), ("tripled", 3))
-        ]
-
-    def write(
-        self, records: Iterable[Written], *, commit: int | None = None, abort: bool = False
-    ) -> None:
-        """Write in one transaction; with the positions behind the first `commit` numbers."""
-        producer = self.transactional_producer()
-        producer.begin_transaction()
-        for topic, partition, key, value, timestamp, headers in records:
-            producer.produce(
-                topic, value, key, partition, timestamp=timestamp, headers=list(headers)
-            )
-        if commit is not None:
-            consumer = Consumer(
-                {"bootstrap.servers": self.bootstrap_servers, "group.id": self.name}
-            )
-            positions = [
-                TopicPartition(f"{self.name}.in", p, len(range(p, commit, PARTITIONS)))
-                for p in range(PARTITIONS)
-            ]
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
-            consumer.close()
-        if abort:
-            producer.flush(30)
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
-
-    def transactional_producer(self, suffix: str = "") -> Producer:
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "transactional.id": f"writer.{self.name}{suffix}",
-            }
-        )
-        producer.init_transactions(30)
-        return producer
-
-    def audit(self) -> Verdict:
-        graph = resolve(load_app(str(self.topology)))
-        return audit_application(graph, KafkaSettings(bootstrap_servers=self.bootstrap_servers))
-
-    def faults(self) -> dict[str, int]:
-        counts = self.audit().counts()
-        return {k: n for k, n in counts.items() if n and k not in ("input", "output")}
-
-
-@pytest.fixture
-def application(
-    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
-) -> Application:
-    name = unique_name("audited")
-    topology = tmp_path / "topology.yaml"
-    topology.write_text(TOPOLOGY.replace("NAME", name))
-    made = Application(kafka.bootstrap_servers, name, topology)
-    made.create_topics()
-    return made
+from tests.support.histories import START, Application
 
 
 def test_an_exact_history_is_clean(application: Application) -> None:

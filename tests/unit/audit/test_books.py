@@ -256,6 +256,15 @@ def test_a_part_does_not_answer_for_what_retention_removed_before_it() -> None:
     assert not history.audit(kept, start=8).clean
 
 
+def test_a_part_does_not_answer_for_its_neighbours() -> None:
+    history = History([2] * 10)
+    lost = history.without(8, 9)
+    assert history.audit(lost, end=4).clean
+    assert history.audit(lost, start=5).clean
+    assert faults(history.audit(lost, start=4, end=5)) == {"lost": 2}
+    assert faults(history.audit(lost, start=2, end=8)) == {"lost": 2}
+
+
 COUNTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 

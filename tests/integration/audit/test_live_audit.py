@@ -1,0 +1,168 @@
+"""The audit on live topics: workers run and are killed, and damage is done beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from eosframework.audit import Proof, Scope, Verdict, audit_application
+from eosframework.config import KafkaSettings
+from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+from tests.support.commands import Folder
+from tests.support.pipeline import TOPOLOGY, Pipeline, wait_until
+
+RECEIPTS = ("worker.receipts=true",)
+
+BY_CHANCE = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  chosen:
+    from: numbers
+    steps:
+      - {filter: "tests.support.functions:by_chance"}
+      - {map_values: "tests.support.functions:at_this_moment"}
+    to: [{topic: NAME.doubled, value: json}, {topic: NAME.tripled, value: json}]
+"""
+"""Functions that give something else each time, so that nothing but receipts can judge them."""
+
+
+def audit(pipeline: Pipeline, proof: Proof = Proof.AUTO) -> Verdict:
+    graph = resolve(load_app(str(pipeline.topology_file)))
+    settings = KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)
+    return audit_application(graph, settings, scope=Scope(), proof=proof)
+
+
+def processed(pipeline: Pipeline) -> Callable[[], bool]:
+    return lambda: pipeline.committed() == pipeline.fed
+
+
+@pytest.mark.parametrize(
+    ("topology", "kills", "proof"),
+    [(BY_CHANCE, 2, Proof.RECEIPTS), (TOPOLOGY, 1, Proof.FUNCTIONS)],
+    ids=["receipts", "functions"],
+)
+def test_a_live_audit_is_clean_while_workers_run_and_are_killed(
+    make_pipeline: Callable[..., Pipeline], topology: str, kills: int, proof: Proof
+) -> None:
+    pipeline = make_pipeline(topology=topology)
+    pipeline.feed(20_000)
+    judged: list[int] = []
+    for _ in range(kills):
+        pipeline.feed(2_000)
+        before = pipeline.committed()
+        worker = pipeline.start_worker(instance="one", settings=RECEIPTS)
+        wait_until(lambda before=before: pipeline.committed() > before, "a commit")
+        verdict = audit(pipeline, proof)
+        assert verdict.clean, verdict
+        assert verdict.input > before
+        judged.append(verdict.input)
+        worker.process.kill()
+        worker.process.wait()
+    pipeline.start_worker(instance="one", settings=RECEIPTS)
+    wait_until(processed(pipeline), "the end of the input")
+    verdict = audit(pipeline, proof)
+    assert verdict.clean, verdict
+    assert verdict.input == pipeline.fed > judged[0]
+    first, second = (len(pipeline.read(topic)) for topic in pipeline.outputs)
+    assert verdict.output == first + second
+
+
+def test_each_damage_beside_a_running_worker_is_named_with_its_records(
+    make_pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    pipeline = make_pipeline(topology=BY_CHANCE, partitions=2)
+    pipeline.feed(2_000)
+    pipeline.start_worker(settings=RECEIPTS)
+    wait_until(processed(pipeline), "the end of the input")
+    doubled, tripled = (pipeline.read(topic) for topic in pipeline.outputs)
+    copied = in_partition(doubled, 1)[10]
+    copy(pipeline, copied)
+    removed = in_partition(tripled, 0)[:5]
+    remove_up_to(pipeline, removed[-1])
+    pipeline.feed(1_000)
+
+    command = Folder(tmp_path, pipeline.bootstrap_servers)
+    done = command.run("audit", str(pipeline.topology_file), "--by", "receipts", "--json")
+    report = done.json
+    assert done.exit_code == 2, done.err
+    counts = {k: report[k] for k in ("lost", "duplicated", "reordered", "torn", "unexpected")}
+    assert counts == {"lost": 5, "duplicated": 1, "reordered": 0, "torn": 5, "unexpected": 0}
+    of_kind = {
+        kind: [d for d in report["details"] if d["kind"] == kind]
+        for kind in ("lost", "duplicated", "torn")
+    }
+    assert [d["input"] for d in of_kind["duplicated"]] == [input_of(copied)]
+    assert f"repeats {place_of(copied)}:" in of_kind["duplicated"][0]["text"]
+    wanted = sorted(map(input_of, removed))
+    assert sorted(d["input"] for d in of_kind["lost"]) == wanted
+    assert sorted(d["input"] for d in of_kind["torn"]) == wanted
+    shown = command.run("audit", str(pipeline.topology_file), "--from", place_of(copied))
+    assert (shown.exit_code, "is no input partition" in shown.error) == (1, True)
+
+
+def in_partition(records: list[Message], number: int) -> list[Message]:
+    return [record for record in records if record.partition() == number]
+
+
+def copy(pipeline: Pipeline, record: Message) -> None:
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers, "acks": "all"})
+    producer.produce(
+        record.topic(),
+        record.value(),
+        record.key(),
+        record.partition(),
+        timestamp=record.timestamp()[1],
+        headers=record.headers(),
+    )
+    assert producer.flush(30) == 0
+
+
+def remove_up_to(pipeline: Pipeline, record: Message) -> None:
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    place = TopicPartition(record.topic(), record.partition(), record.offset() + 1)
+    for future in admin.delete_records([place]).values():
+        future.result(30)
+
+
+def input_of(record: Message) -> str:
+    receipt = Receipt.parse(dict(record.headers() or ())[HEADER_RECEIPT])
+    assert receipt is not None
+    return f"{receipt.topic}[{receipt.partition}]@{receipt.offset}"
+
+
+def place_of(record: Message) -> str:
+    return f"{record.topic()}[{record.partition()}]@{record.offset()}"
+
+
+def test_what_cannot_be_audited_is_refused_with_a_message_that_helps(
+    make_pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    pipeline = make_pipeline()
+    topology = str(pipeline.topology_file)
+    command = Folder(tmp_path, pipeline.bootstrap_servers)
+    for arguments, expected in (
+        (["missing.yaml"], "missing.yaml"),
+        ([topology], "has no committed position"),
+        ([topology, "--from", "2026-01-02", "--to", "2026-01-01"], "is after --to 2026-01-01"),
+        (
+            [
+                topology,
+                "--set",
+                "kafka.bootstrap_servers=127.0.0.1:1",
+                "--set",
+                "kafka.request_timeout_seconds=1",
+            ],
+            "no broker at 127.0.0.1:1 answered within 1 s",
+        ),
+    ):
+        done = command.run("audit", *arguments, seconds=30)
+        assert done.exit_code == 1, (arguments, done)
+        assert expected in done.error, (arguments, done.error)
