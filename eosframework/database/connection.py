@@ -121,9 +121,12 @@ class Database:
             if option.val
         }
         known = {**defaults, **self._parameters}
-        host = known.get("host") or known.get("hostaddr") or "localhost"
         user = known.get("user", "")
-        return f"postgresql://{user}@{host}:{known.get('port')}/{known.get('dbname', user)}"
+        hosts = str(known.get("host") or known.get("hostaddr") or "localhost").split(",")
+        ports = str(known.get("port") or "").split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
+        return f"postgresql://{user}@{places}/{known.get('dbname', user)}"
 
     def connect(self, *, autocommit: bool = False) -> Connection:
         """Open a connection whose waits all end, on either side, as the settings say.
