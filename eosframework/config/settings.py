@@ -172,9 +172,9 @@ class DatabaseSettings(_Section):
     """Seconds after which the server ends a connection that stands still inside a transaction.
     So a process that stands still does not keep its successor from the rows it had locked."""
 
-    network_timeout_seconds: float = Field(default=10.0, ge=2)
-    """Seconds without an answer from the other machine after which both ends of a connection
-    count it as lost."""
+    network_timeout_seconds: float = Field(default=20.0, ge=2)
+    """Seconds without an answer from the other machine, or without room for more data there,
+    after which both ends of a connection count it as lost."""
 
     longest_pause_seconds: float = Field(default=5.0, gt=0)
     """Longest pause between two attempts to reach a database that is away, in seconds."""

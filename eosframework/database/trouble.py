@@ -119,7 +119,7 @@ def commit(connection: psycopg.Connection[Any], doing: str) -> None:
             raise explain(error, doing) from error
         reason = _reason(error)
         raise DatabaseAway(
-            f"could not {doing}, or the answer is lost: {reason}",
+            f"could not {doing}, or the answer is lost: {reason}{_state(error)}",
             reason=reason,
             sqlstate=error.sqlstate,
         ) from error
@@ -132,9 +132,8 @@ def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
         return DatabaseAway(f"could not {doing}: {one_line(str(error))}")
     failure = classify(original)
     reason = _reason(original)
-    state = f" ({original.sqlstate})" if original.sqlstate else ""
     mend = f"; {failure.mend}" if failure.mend else ""
-    message = f"could not {doing}: {failure.meaning}: {reason}{state}{mend}"
+    message = f"could not {doing}: {failure.meaning}: {reason}{_state(original)}{mend}"
     if failure.category is Category.MEND:
         return DatabaseRefused(message)
     kind: type[DatabaseFault] = getattr(errors, failure.raises)
@@ -155,6 +154,10 @@ def _is_answer(error: psycopg.Error) -> bool:
     if error.sqlstate in (None, "40003"):
         return False
     return error.diag.severity_nonlocalized not in _LAST_WORDS
+
+
+def _state(error: psycopg.Error) -> str:
+    return f" ({error.sqlstate})" if error.sqlstate else ""
 
 
 def _reason(error: psycopg.Error) -> str:
