@@ -60,6 +60,10 @@ soak: .venv ## Break everything at random and check the history: MINUTES=5 SEED=
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
 		$(if $(SEED),--seed $(SEED))
 
+.PHONY: faults-all
+faults-all: .venv ## The same with every case, not only one of each kind
+	$(PYTEST) tests/faults -m "exhaustive or not exhaustive"
+
 .PHONY: model
 model: ## Check the protocol's model, whole and with each rule taken out
 	$(PYTHON) docs/model/check.py

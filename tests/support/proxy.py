@@ -215,7 +215,7 @@ def _errors(api_key: int, frame: bytes, response: bytes) -> frozenset[str]:
 def _error_codes(part: Any) -> Iterator[int]:
     if isinstance(part, dict):
         for name, value in part.items():
-            if name == "error_code":
+            if name.endswith("error_code"):  # AddPartitionsToTxn has partition_error_code
                 yield value
             else:
                 yield from _error_codes(value)

@@ -1,0 +1,183 @@
+"""A request that arrives late, after librdkafka repeated it and the caller saw success.
+
+`tests/support/stragglers.py` says what a case is. What happens without the protection was found by
+running: `HARM` and `HARMLESS` together name every case, and both are asserted, so that the tests
+with the protection on have something to be proud of.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.states import State
+from eosframework.kafka.watch import ConnectionWatch
+from tests.conftest import SMALL_BROKER
+from tests.support.observer import NEAR, Observer
+from tests.support.proxied import ProxiedCluster, proxied_kafka
+from tests.support.proxy import END_TXN
+from tests.support.stragglers import Anomaly, Case, End, Late, Moment, Result, play
+
+Kind = tuple[Late, End, Moment]
+
+HARM: dict[Kind, set[Anomaly]] = {
+    **{
+        (late, end, Moment.BEGUN): {Anomaly.UNKNOWN_OPEN}
+        for late in (Late.PARTITIONS, Late.OFFSETS)
+        for end in End
+    },
+    **{(Late.POSITION, end, Moment.WRITTEN): {Anomaly.POSITION} for end in End},
+    (Late.RECORD, End.ABORT, Moment.WRITTEN): {Anomaly.ABORTED_READ, Anomaly.LOST, Anomaly.TORN},
+    (Late.COMMIT, End.COMMIT, Moment.WRITTEN): {Anomaly.EARLY_READ},
+    (Late.COMMIT, End.ABORT, Moment.WRITTEN): {
+        Anomaly.EARLY_READ,
+        Anomaly.ABORTED_READ,
+        Anomaly.POSITION,
+    },
+    (Late.ABORT, End.COMMIT, Moment.WRITTEN): {Anomaly.LOST, Anomaly.TORN, Anomaly.POSITION},
+}
+"""What a request does that is late for a producer without the protection."""
+
+_JOINS = "the transaction is open: the partition joins it, and ends with it"
+_REFUSED = "no transaction is open, which the broker verifies (KIP-890): INVALID_TXN_STATE"
+_ANSWERED = "the last transaction ended in this way: the coordinator answers as it did then"
+
+HARMLESS: dict[Kind, str] = {
+    **{
+        (Late.INIT, end, moment): "it takes the id from its own producer, which is fenced and told"
+        for end in End
+        for moment in Moment
+    },
+    **{
+        (late, end, Moment.WRITTEN): _JOINS
+        for late in (Late.PARTITIONS, Late.OFFSETS)
+        for end in End
+    },
+    **{(late, end, Moment.BEGUN): _REFUSED for late in (Late.POSITION, Late.RECORD) for end in End},
+    (Late.RECORD, End.COMMIT, Moment.WRITTEN): "its sequence number is known: a duplicate",
+    **{(late, end, Moment.BEGUN): _ANSWERED for late in (Late.COMMIT, Late.ABORT) for end in End},
+    (Late.ABORT, End.ABORT, Moment.WRITTEN): "what it aborts too early is aborted anyway",
+}
+"""Where Kafka itself, or the order of things, prevents harm."""
+
+FENCED = frozenset({"INVALID_PRODUCER_EPOCH"})
+
+Play = Callable[..., Result]
+
+
+def cases(kinds: Iterable[Kind]) -> list[Any]:
+    """Each kind on one broker and on three; first and later transactions in turn.
+
+    The other half are marked: they differ in nothing but the turn.
+    """
+    found: list[Any] = []
+    for kind, nodes, first in itertools.product(kinds, (1, 3), (True, False)):
+        late, end, moment = kind
+        case = Case(late, end, moment, first, nodes)
+        in_turn = first == ((moment is Moment.BEGUN) == (nodes == 1))
+        marks = [] if in_turn else [pytest.mark.exhaustive]
+        found.append(pytest.param(case, id=str(case), marks=marks))
+    return found
+
+
+@pytest.fixture(scope="module")
+def clusters(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[int], tuple[ProxiedCluster, Observer]]]:
+    """Brokers behind proxies by their number, started when first asked for."""
+    started: dict[int, tuple[ProxiedCluster, Observer]] = {}
+    with ExitStack() as stack:
+
+        def get(nodes: int) -> tuple[ProxiedCluster, Observer]:
+            if nodes not in started:
+                directory = tmp_path_factory.mktemp(f"proxied{nodes}")
+                cluster = stack.enter_context(
+                    proxied_kafka(directory, nodes=nodes, properties=SMALL_BROKER)
+                )
+                observer = stack.enter_context(Observer(cluster.direct, nodes))
+                started[nodes] = cluster, observer
+            return started[nodes]
+
+        yield get
+
+
+@pytest.fixture
+def play_it(
+    clusters: Callable[[int], tuple[ProxiedCluster, Observer]],
+    unique_name: Callable[[str], str],
+) -> Play:
+    """Play a case on its brokers."""
+
+    def do(case: Case, **options: Any) -> Result:
+        cluster, observer = clusters(case.nodes)
+        return play(cluster, observer, unique_name("late"), case, **options)
+
+    return do
+
+
+@pytest.mark.parametrize("case", cases(HARM | HARMLESS))
+def test_a_late_request_changes_nothing(case: Case, play_it: Play) -> None:
+    result = play_it(case, protection=True)
+    assert result.anomalies == set()
+    if case.late is not Late.INIT:
+        assert result.refusals == FENCED
+
+
+@pytest.mark.parametrize("case", cases(HARM))
+def test_without_the_protection_a_late_request_does_harm(case: Case, play_it: Play) -> None:
+    result = play_it(case, protection=False)
+    assert result.anomalies == HARM[case.late, case.followed_by, case.moment]
+    assert result.refusals == frozenset()
+
+
+@pytest.mark.parametrize("case", cases(HARMLESS))
+def test_where_nothing_else_is_needed_a_late_request_does_no_harm(
+    case: Case, play_it: Play
+) -> None:
+    assert play_it(case, protection=False).anomalies == set()
+
+
+def test_every_case_is_known_to_do_harm_or_not() -> None:
+    assert HARM.keys().isdisjoint(HARMLESS)
+    assert HARM.keys() | HARMLESS.keys() == set(itertools.product(Late, End, Moment))
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_without_a_list_of_sockets_a_late_commit_is_found_all_the_same(
+    nodes: int, play_it: Play, tmp_path: Path
+) -> None:
+    case = Case(Late.COMMIT, End.ABORT, Moment.WRITTEN, first=False, nodes=nodes)
+    watch = ConnectionWatch(tmp_path / "no-proc")
+    assert play_it(case, protection=True, watch=watch) == Result(refusals=FENCED)
+
+
+def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
+    clusters: Callable[[int], tuple[ProxiedCluster, Observer]], unique_name: Callable[[str], str]
+) -> None:
+    cluster, _ = clusters(1)
+    [near, _] = NEAR
+    producer = TransactionalProducer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique_name("late")}
+    )
+    producer.init_transactions(30)
+
+    def commit() -> bool:
+        """Commit something, and tell whether the producer was replaced."""
+        before = producer.produce
+        with producer.transaction(30):
+            producer.produce(near.topic, b"value", partition=near.number)
+        assert producer.state is State.READY
+        return producer.produce != before
+
+    commit()  # the first one may find connections that broke while the id was taken
+    assert not commit(), "a commit without a fault must not replace the producer"
+    held = cluster.hold(END_TXN, producer.transactional_id.encode())
+    assert commit()
+    assert held.came
+    producer.close()
