@@ -47,6 +47,7 @@ COMMANDS = (
     "doctor",
     "audit",
     "demo",
+    "relay_outbox",
     "broker",
     "database",
     "errors",

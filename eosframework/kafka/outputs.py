@@ -107,7 +107,10 @@ class KafkaOutput:
         """
         producer = self.producer
         positions = [to_kafka(position) for position in commit.positions]
-        producer.send_offsets_to_transaction(positions, commit.membership, self._timeout_seconds)
+        if positions:  # a relay's are among its outputs
+            producer.send_offsets_to_transaction(
+                positions, commit.membership, self._timeout_seconds
+            )
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
         if producer is self.producer:

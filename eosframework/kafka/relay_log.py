@@ -152,6 +152,7 @@ class KafkaSentLog:
             ClusterUnreachable: nobody answered in time.
         """
         facts = self._admin.describe_topics(since_by_topic)
+        policies = self._admin.topic_setting(since_by_topic, "cleanup.policy")
         ids: set[str] = set()
         removed_before: dict[str, int] = {}
         for topic, since in since_by_topic.items():
@@ -169,6 +170,8 @@ class KafkaSentLog:
                 if first > 0 and (start == first or first == end):
                     moment = round(time.time() * 1000) if oldest is None else oldest
                     removed_before[topic] = max(moment, removed_before.get(topic, 0))
+            if "compact" in (policies.get(topic) or ""):
+                removed_before[topic] = round(time.time() * 1000)
         return SentMessages(frozenset(ids), removed_before)
 
     def _messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[Message]:

@@ -20,11 +20,13 @@ class Batch:
     Args:
         position: behind the last of them, or behind more that another shard sends.
         is_last: nothing final was left behind them.
+        is_worth_writing: the position has to be written although there is no message.
     """
 
     outputs: Sequence[Output]
     position: RelayPosition
     is_last: bool
+    is_worth_writing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,15 @@ class Candidate:
     Args:
         id: the value of its `ID_HEADER`.
         lane: see `lanes`.
-        number: its own; that of its transaction's commit where the source is the log.
+        number: its own; that of its transaction's commit where the source is a slot.
+        within: counted from 1 in its transaction where the source is a slot, else 0.
     """
 
     id: str
     lane: int
     number: int
     output: Output
+    within: int = 0
 
 
 class OutboxSource(Protocol):
@@ -103,8 +107,24 @@ class OutboxSource(Protocol):
         """Return when something was published, or after `seconds`."""
         ...
 
-    def candidates(self, shard: int) -> Iterator[Candidate]:
-        """Return all messages of a shard that the outbox holds and that are final."""
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages that the outbox holds and that were final at the last `look`."""
+        ...
+
+    def end(self) -> int:
+        """Return the number up to which all was final at the last `look`."""
+        ...
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know of messages that `candidates` cannot tell."""
+        ...
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """See to it that a shard can be read behind `number`; return behind what it can be."""
+        ...
+
+    def retire(self, shard: int) -> None:
+        """Remove what belongs to a shard that there is no more."""
         ...
 
     def name_of(self, output: Output, position: RelayPosition) -> str:
@@ -157,8 +177,8 @@ class SentMessages:
 
     Args:
         ids: of the messages found.
-        removed_before: by topic, where its log may have lost records of the time asked for: the
-            moment of its first record, in milliseconds.
+        removed_before: by topic, where its log may have lost records of the time asked for: none
+            older than this moment, in milliseconds, can be missed there.
     """
 
     ids: frozenset[str]

@@ -120,7 +120,13 @@ def refuse_other_history(
     Raises:
         StartRefused: says what happened to the database, what would go wrong, and what to do.
     """
-    reason = _changed(name, shards, position, found)
+    reason = _changed(name, position, found)
+    if reason is None and position is not None and position.shards != shards:
+        reason = (
+            f"its positions are those of outbox.shards={position.shards} and the settings say "
+            f"{shards}; a key would change its shard between two positions. Set it back, or stop "
+            f"every relay of this name first"
+        )
     if reason is not None:
         raise StartRefused(
             f"relay {name!r} sends nothing: {reason}. `eosframework relay-outbox reconcile` "
@@ -129,7 +135,12 @@ def refuse_other_history(
         )
 
 
-def _changed(name: str, shards: int, position: RelayPosition | None, found: Found) -> str | None:
+def fits(position: RelayPosition, found: Found) -> bool:
+    """Tell whether a position belongs to the history that the database is in."""
+    return _changed("", position, found) is None
+
+
+def _changed(name: str, position: RelayPosition | None, found: Found) -> str | None:
     """Return what does not fit, most telling first; None: all fits."""
     if position is None:
         return _position_gone(name, found)
@@ -153,7 +164,7 @@ def _changed(name: str, shards: int, position: RelayPosition | None, found: Foun
             f"time. Transactions may be missing whose messages were sent, and their numbers may "
             f"have been given to others"
         )
-    return _set_back(shards, position, found)
+    return _set_back(position, found)
 
 
 def _position_gone(name: str, found: Found) -> str | None:
@@ -166,7 +177,7 @@ def _position_gone(name: str, found: Found) -> str | None:
     )
 
 
-def _set_back(shards: int, position: RelayPosition, found: Found) -> str | None:
+def _set_back(position: RelayPosition, found: Found) -> str | None:
     """Return how the database contradicts a position of its own history."""
     if found.turn < position.turn:
         return (
@@ -184,11 +195,5 @@ def _set_back(shards: int, position: RelayPosition, found: Found) -> str | None:
         return (
             f"messages up to {position.through} were sent and those that can be read begin behind "
             f"{found.first}: what lies between was removed by somebody else"
-        )
-    if position.shards != shards:
-        return (
-            f"its positions are those of outbox.shards={position.shards} and the settings say "
-            f"{shards}; a key would change its shard between two positions. Set it back, or stop "
-            f"every relay of this name first"
         )
     return None

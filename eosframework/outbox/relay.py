@@ -99,6 +99,7 @@ class Relay:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        on_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self.counts = RelayCounts()
         self._source = source
@@ -107,6 +108,7 @@ class Relay:
         self._options = options
         self._clock = clock
         self._sleep = sleep
+        self._on_turn = on_turn
         self._shards: dict[int, Shard] = {}
         self._cleaning = Cleaning(options.keep_seconds, clock)
         self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
@@ -138,6 +140,7 @@ class Relay:
         try:
             while not self._stop:
                 caught_up = self._guarded_turn()
+                self._on_turn()
                 if caught_up and until_caught_up:
                     break
         except StartRefused as error:
@@ -240,6 +243,7 @@ class Relay:
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
+            self._cleaning.committed(shard.number, shard.position)
             self._has_run = True
             self._events.info(
                 "shard_assigned",

@@ -40,6 +40,8 @@ class Shard:
         self.fences_in_a_row = 0
         self.aborts_in_a_row = 0
         self._read_to = position
+        self._is_open = False
+        self._last: Output | None = None
         self._positions = positions
         self._batch_rows = batch_rows
         self._limit: int | None = None
@@ -48,7 +50,7 @@ class Shard:
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self.rows > 0
+        return self._is_open
 
     def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
         """Send what is final until nothing is left or `is_over` (steps 2 to 5).
@@ -65,12 +67,12 @@ class Shard:
             batch = source.read(self.number, self._read_to, self._limit or self._batch_rows)
             failpoints.hit("relay.after_read")
             self._read_to = batch.position
-            if batch.outputs:
+            if batch.outputs or batch.is_worth_writing:
                 self._refuse_missing(batch.outputs)
                 self._send(batch.outputs)
             if batch.is_last or is_over() or (self._limit is not None and self.rows):
                 break
-        if self.rows:
+        if self._is_open:
             self.sent = self._read_to
             self._produce([self._positions.output(self.number, self.sent)])
             failpoints.hit("relay.after_position")
@@ -88,6 +90,7 @@ class Shard:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
         self.fences_in_a_row = self.aborts_in_a_row = 0
         self.rows = 0
+        self._is_open = False
         return rows
 
     def start_at(self, position: RelayPosition) -> None:
@@ -95,6 +98,7 @@ class Shard:
         self.position = self._read_to = position
         self.sent = None
         self.rows = 0
+        self._is_open = False
 
     def count_turn(self, turn: int) -> None:
         """Note the turn that the database counts now; the next positions say it."""
@@ -107,7 +111,7 @@ class Shard:
         Raises:
             RunError: it was the only one; names it.
         """
-        if self.rows == 1:
+        if self.rows == 1 and self._last is not None:
             name = source.name_of(self._last, self._read_to)
             raise RunError(
                 f"{name}: Kafka refuses it ({error}). Nothing behind it in its shard is sent"
@@ -126,11 +130,12 @@ class Shard:
         self._known_topics |= unknown
 
     def _send(self, outputs: Sequence[Output]) -> None:
-        if not self.rows:
+        if not self._is_open:
             self.output.begin()
+            self._is_open = True
             failpoints.hit("transaction.after_begin")
         self.rows += len(outputs)
-        self._last = outputs[-1]
+        self._last = outputs[-1] if outputs else self._last
         self._produce(outputs)
         self.output.poll()
         failpoints.hit("transaction.after_produce")

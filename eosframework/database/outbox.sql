@@ -1,0 +1,144 @@
+-- name: facts()^
+-- Which history of which database this is, and whether it can be relayed from.
+SELECT system_identifier::text,
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END,
+       current_database(),
+       pg_is_in_recovery(),
+       current_setting('wal_level'),
+       to_regclass('eosframework.outbox') IS NOT NULL
+FROM pg_control_system();
+
+-- name: limit_idleness(idle)^
+-- A relay that stands still for so long loses its session, and with it the right to its shards. Its
+-- commits have to last.
+SELECT set_config('idle_session_timeout', :idle, false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+           WHEN 'off' THEN 'on' WHEN 'local' THEN 'on' ELSE current_setting('synchronous_commit')
+           END, false);
+
+-- name: hold(relay, shard)$
+-- The right to relay a shard, for as long as this session lasts.
+SELECT pg_try_advisory_lock(:relay, :shard);
+
+-- name: let_go(relay, shard)$
+-- Gives it back.
+SELECT pg_advisory_unlock(:relay, :shard);
+
+-- name: holds(relay_oid, shard)$
+-- Whether this session has it.
+SELECT EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted
+      AND classid = :relay_oid::oid AND objid = :shard::oid AND objsubid = 2
+      AND mode = 'ExclusiveLock');
+
+-- name: take_part(relay, place)$
+-- Counts this session among the relays of its name.
+SELECT pg_try_advisory_lock_shared(:relay, :place);
+
+-- name: relays(relay_oid, place)$
+-- How many are counted.
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 2
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid = :relay_oid::oid AND objid = :place::oid;
+
+-- name: turn(name, shard)^
+-- What was counted, and up to which number messages were removed.
+SELECT coalesce(max(turn), 0), coalesce(max(cleaned), 0)
+FROM eosframework.relays WHERE name = :name AND shard = :shard;
+
+-- name: next_turn(name, shard)$
+INSERT INTO eosframework.relays (name, shard, turn) VALUES (:name, :shard, 1)
+ON CONFLICT (name, shard) DO UPDATE SET turn = relays.turn + 1, at = now()
+RETURNING turn;
+
+-- name: note_cleaned(through, name, shard)!
+UPDATE eosframework.relays SET cleaned = greatest(cleaned, :through)
+WHERE name = :name AND shard = :shard;
+
+-- name: retire(name, shard)!
+DELETE FROM eosframework.relays WHERE name = :name AND shard = :shard;
+
+-- name: numbers()^
+-- The last number given out (see outbox/frontier, L1), and how many a session takes at once.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END,
+       (SELECT seqcache FROM pg_sequence WHERE seqrelid = 'eosframework.outbox_number_seq'::regclass)
+FROM eosframework.outbox_number_seq;
+
+-- name: writers()
+-- Who holds the table's lock (L2): INSERT takes it before it takes a number, and it is given back
+-- after the row became visible. A prepared transaction has no process.
+SELECT virtualtransaction, pid IS NULL
+FROM pg_locks
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND relation = 'eosframework.outbox'::regclass
+  AND pid IS DISTINCT FROM pg_backend_pid();
+
+-- name: written()^
+-- The end of the log, and how much of it is on disk.
+SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn;
+
+-- name: flush()$
+-- Commits a record of its own, which puts everything before it on disk (and on synchronous
+-- standbys): a message is sent only when no crash can take its transaction back.
+SELECT pg_logical_emit_message(true, 'eosframework.flush', '') IS NOT NULL;
+
+-- name: read_by_number()^
+-- The statistics of a table that is emptied all the time mislead the planner.
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false);
+
+-- name: read(after, final, shards, shard, limit, most_bytes)
+-- Final rows of a shard; after the first one as many as the sizes allow.
+SELECT number, topic, value, key, (date_part('epoch', at) * 1000)::bigint, headers, id::text, lane,
+       bytes
+FROM (
+    SELECT *, sum(size) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM (
+        SELECT *, coalesce(octet_length(value), 0) + coalesce(octet_length(key), 0) AS size
+        FROM eosframework.outbox
+        WHERE number > :after AND number <= :final AND mod(lane, :shards) = :shard
+        ORDER BY number
+        LIMIT :limit
+    ) AS sized
+) AS summed
+WHERE bytes - size < :most_bytes
+ORDER BY number;
+
+-- name: clean(through, shards, shard, limit)!
+DELETE FROM eosframework.outbox
+WHERE number IN (
+    SELECT number FROM eosframework.outbox
+    WHERE number <= :through AND mod(lane, :shards) = :shard
+    ORDER BY number
+    LIMIT :limit);
+
+-- name: slots(names)
+-- The relay's slots that exist, with what each has let go of.
+SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, wal_status
+FROM pg_replication_slots WHERE slot_name = ANY(:names);
+
+-- name: publication()$
+-- pgoutput wants one; ours has no tables, since messages are all that is read.
+SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'eosframework_outbox');
+
+-- name: create_slot(slot)$
+SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(:slot, 'pgoutput');
+
+-- name: copy_slot(original, slot)$
+SELECT lsn - '0/0'::pg_lsn FROM pg_copy_logical_replication_slot(:original, :slot);
+
+-- name: drop_slot(slot)$
+SELECT pg_drop_replication_slot(:slot) IS NULL;
+
+-- name: peek(slot, end, changes)
+-- What was committed up to an end, as pgoutput writes it; the slot stays where it is.
+SELECT data FROM pg_logical_slot_peek_binary_changes(
+    :slot, '0/0'::pg_lsn + :end::numeric, :changes,
+    'proto_version', '1', 'publication_names', 'eosframework_outbox', 'messages', 'true');
+
+-- name: advance(slot, through)$
+SELECT end_lsn - '0/0'::pg_lsn
+FROM pg_replication_slot_advance(:slot, '0/0'::pg_lsn + :through::numeric);

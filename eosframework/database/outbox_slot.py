@@ -1,0 +1,269 @@
+"""The outbox as messages in the write-ahead log: what `emit` wrote, in the order of the commits.
+
+Each shard reads through a replication slot of its own. The slot only keeps the log: where the relay
+goes on is the position in Kafka, and the slot is advanced behind it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from eosframework.config import OutboxSourceKind
+from eosframework.database.connection import Connection, Database
+from eosframework.database.pgoutput import Begun, Emitted, Ended, events
+from eosframework.database.relay_session import RelaySession, outbox_queries
+from eosframework.errors import StartRefused
+from eosframework.outbox.lanes import shard_of
+from eosframework.outbox.ports import Batch, Candidate
+from eosframework.outbox.position import Found, RelayPosition
+from eosframework.processing.ports import Output
+
+PEEK_CHANGES = 20_000
+"""Changes that the server decodes at once; it finishes the transaction it is in."""
+
+FETCH_ROWS = 1000
+
+SILENT_BYTES = 16 * 2**20
+"""So much log without a message is worth a position, so that the server need not keep it."""
+
+
+class SlotSource(RelaySession):
+    """The `OutboxSource` that reads the log.
+
+    Args:
+        batch_bytes: what is read at once, unless a single message is larger.
+    """
+
+    def __init__(self, database: Database, *, batch_bytes: int, **session: Any) -> None:
+        super().__init__(database, **session)
+        self._batch_bytes = batch_bytes
+        self._peeks: dict[int, _Peek] = {}
+        self._end = 0
+
+    def begin(self, connection: Connection, wal_level: str) -> None:
+        """Forget what an earlier session read.
+
+        Raises:
+            StartRefused: the server's log does not hold messages that can be decoded.
+        """
+        self._peeks.clear()
+        self._end = 0
+        if wal_level != "logical":
+            raise StartRefused(
+                f"outbox.source=slot needs a server with wal_level=logical, and {self.place} has "
+                f"wal_level={wal_level}; set it and restart the server, or use outbox.source=table"
+            )
+        if not outbox_queries.publication(connection):
+            connection.execute("CREATE PUBLICATION eosframework_outbox")
+
+    def close(self) -> None:
+        """End the session, and with it every right."""
+        self._peeks.clear()
+        super().close()
+
+    def look(self) -> bool:
+        """See how far the log goes; all of it is final."""
+        with self.doing("look at the log") as connection:
+            _, flushed = outbox_queries.written(connection)
+        self._end = int(flushed)
+        return False
+
+    def found(self, shard: int) -> Found:
+        """Return what the database says about itself, for comparing it with a position."""
+        with self.doing("look at the log") as connection:
+            written, _ = outbox_queries.written(connection)
+        first = self._slots().get(self._slot(shard), int(written))
+        return self.described(OutboxSourceKind.SLOT, shard, first=first, last=int(written))
+
+    def start(self, shard: int, found: Found) -> int:
+        """Make the slot of a shard that was never relayed, and return where it begins."""
+        slot = self._slot(shard)
+        slots = self._slots()
+        if slot not in slots:
+            with self.doing("make a replication slot") as connection:
+                return int(outbox_queries.create_slot(connection, slot=slot))
+        return slots[slot]
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return what lies behind `after` and was final at the last `look`."""
+        with self.doing("read the log") as connection:
+            peek = self._peeks.get(shard)
+            if peek is None or not peek.position.is_at(after):
+                if peek is not None:
+                    peek.close()
+                if after.through >= self._end:
+                    return Batch((), after, True)
+                peek = _Peek(connection, self._slot(shard), after, self._end)
+                self._peeks[shard] = peek
+            outputs = peek.read(shard, self.shards, limit, self._batch_bytes)
+            if peek.is_done:
+                peek.close()
+                del self._peeks[shard]
+        position = replace(after, through=peek.position.through, within=peek.position.within)
+        silent = not outputs and position.through - after.through > SILENT_BYTES
+        return Batch(outputs, position, peek.is_done and peek.is_all, is_worth_writing=silent)
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Let the server forget what is behind a committed position."""
+        slot = self._slot(shard)
+        if self._slots().get(slot, through.through) < through.through:
+            with self.doing("advance a replication slot") as connection:
+                outbox_queries.advance(connection, slot=slot, through=through.through)
+                outbox_queries.note_cleaned(
+                    connection, name=self.name, shard=shard, through=through.through
+                )
+        return False
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages that a slot still holds, by the one that holds most."""
+        slots = self._slots()
+        if not slots:
+            return
+        slot = min(slots, key=lambda name: slots[name])
+        start = RelayPosition("", slots[slot], 0, self.origin, 0, 1)
+        while start.through < self._end:
+            with self.doing("read the log") as connection:
+                peek = _Peek(connection, slot, start, self._end)
+                for message in peek.messages():
+                    number = peek.commit_at + 1
+                    yield Candidate(
+                        message.id, message.lane, number, message.output, message.within
+                    )
+                start = peek.position
+                peek.close()
+
+    def end(self) -> int:
+        """Return the number up to which all was final at the last `look`."""
+        return self._end
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know of messages that `candidates` cannot tell."""
+        if self._slots():
+            return []
+        return [
+            f"{self.place} has no replication slot of this relay: what was emitted up to now "
+            f"cannot be read any more, and what was not sent of it is not known"
+        ]
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """See to it that a shard can be read behind `number`; return behind what it can be."""
+        slots = self._slots()
+        slot = self._slot(shard)
+        with self.doing("make a replication slot") as connection:
+            if slot in slots:
+                return number
+            if slots:
+                outbox_queries.copy_slot(connection, original=min(slots), slot=slot)
+                return number
+            return int(outbox_queries.create_slot(connection, slot=slot))
+
+    def retire(self, shard: int) -> None:
+        """Remove what belongs to a shard that there is no more."""
+        with self.doing("remove a replication slot") as connection:
+            if self._slot(shard) in self._slots():
+                outbox_queries.drop_slot(connection, slot=self._slot(shard))
+            outbox_queries.retire(connection, name=self.name, shard=shard)
+
+    def name_of(self, output: Output, position: RelayPosition) -> str:
+        """Return how a message is to be named to a user, and how it is removed."""
+        return (
+            f"message {output[7][-1][1]} in the log of {self.place}, for topic {output[0]} (it "
+            f"cannot be taken out of the log: make the topic take it)"
+        )
+
+    def _slot(self, shard: int) -> str:
+        """Return the slot's name, of the characters and the length that PostgreSQL takes."""
+        name = self.name.replace(".", "_")
+        mark = zlib.crc32(self.name.encode())
+        return f"eosframework_{name[:32]}_{mark:08x}_{shard}"
+
+    def _slots(self) -> dict[str, int]:
+        """Return the relay's slots that exist, with what each has let go of.
+
+        Raises:
+            StartRefused: the server gave one up, because it kept too much of the log.
+        """
+        names = {self._slot(shard): shard for shard in range(64)}
+        with self.doing("look for replication slots") as connection:
+            rows = list(outbox_queries.slots(connection, names=list(names)))
+        for name, _, status in rows:
+            if status == "lost":
+                raise StartRefused(
+                    f"replication slot {name} of {self.place} is lost: the server removed log that "
+                    f"it still needed (max_slot_wal_keep_size), so messages are missing. Drop it "
+                    f"with pg_drop_replication_slot, then run `eosframework relay-outbox reconcile`"
+                )
+        return {name: int(place) for name, place, _ in rows if place is not None}
+
+
+class _Peek:
+    """What the server decoded behind a position; it is held there and fetched in parts."""
+
+    def __init__(self, connection: Connection, slot: str, after: RelayPosition, end: int) -> None:
+        self.position = after
+        self.is_done = False
+        self.commit_at = 0
+        self._end = end
+        self._count = 0
+        self._cursor = connection.cursor(name=f"peek_{slot}", binary=True, withhold=True)
+        self._cursor.itersize = FETCH_ROWS
+        parameters = {"slot": slot, "end": end, "changes": PEEK_CHANGES}
+        self._cursor.execute(outbox_queries.peek.sql, parameters)
+        self._messages = self._behind(events(self._changes()), after.within)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the server had nothing more up to the end that it was asked for."""
+        return self._count < PEEK_CHANGES
+
+    def messages(self) -> Iterator[Emitted]:
+        """Yield the messages of all shards; the position is behind each when it is yielded."""
+        return self._messages
+
+    def read(self, shard: int, shards: int, limit: int, most_bytes: int) -> list[Output]:
+        """Return messages of a shard, and move the position behind them."""
+        outputs: list[Output] = []
+        size = 0
+        for message in self._messages:
+            if shard_of(message.lane, shards) == shard:
+                outputs.append(message.output)
+                size += len(message.output[1] or b"") + len(message.output[2] or b"")
+                if len(outputs) >= limit or size >= most_bytes:
+                    break
+        return outputs
+
+    def close(self) -> None:
+        """Let the server drop what it holds."""
+        with suppress(psycopg.Error):
+            self._cursor.close()
+
+    def _behind(self, found: Iterator[Begun | Emitted | Ended], within: int) -> Iterator[Emitted]:
+        """Yield what lies behind the position; of the first transaction a part may not."""
+        skips_all, skips = True, 0
+        for event in found:
+            match event:
+                case Begun(at):
+                    self.commit_at = at
+                    skips_all, skips = at < self.position.through, within
+                case Emitted() if not skips_all and event.within > skips:
+                    self.position = replace(self.position, within=event.within)
+                    yield event
+                case Ended(at) if not skips_all:
+                    self.position = replace(self.position, through=at, within=0)
+                    within = 0
+                case _:
+                    pass
+        self.is_done = True
+        if self.is_all and self.position.through < self._end:
+            self.position = replace(self.position, through=self._end, within=0)
+
+    def _changes(self) -> Iterator[bytes]:
+        while rows := self._cursor.fetchmany(FETCH_ROWS):
+            self._count += len(rows)
+            yield from (row[0] for row in rows)

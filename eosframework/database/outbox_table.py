@@ -1,0 +1,164 @@
+"""The outbox as a table: what `publish` inserted, in the order of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from eosframework.config import OutboxSourceKind
+from eosframework.database.connection import Connection, Database
+from eosframework.database.relay_session import RelaySession, outbox_queries
+from eosframework.errors import StartRefused
+from eosframework.outbox.frontier import Frontier, Look
+from eosframework.outbox.ports import ID_HEADER, Batch, Candidate
+from eosframework.outbox.position import Found, RelayPosition
+from eosframework.outbox.publishing import decode_headers
+from eosframework.processing.ports import Output
+
+CLEAN_ROWS = 5000
+CANDIDATE_ROWS = 2000
+
+
+class TableSource(RelaySession):
+    """The `OutboxSource` that reads eosframework.outbox.
+
+    Args:
+        batch_bytes: what is read at once, unless a single message is larger.
+    """
+
+    def __init__(self, database: Database, *, batch_bytes: int, **session: Any) -> None:
+        super().__init__(database, **session)
+        self._batch_bytes = batch_bytes
+        self._frontier = Frontier()
+        self._on_disk = 0
+
+    def begin(self, connection: Connection, wal_level: str) -> None:
+        """Forget what an earlier session saw: a crash may have taken it back.
+
+        Raises:
+            StartRefused: a session takes several numbers at once, so they say nothing.
+        """
+        self._frontier = Frontier()
+        self._on_disk = 0
+        outbox_queries.read_by_number(connection)
+        _, cache = outbox_queries.numbers(connection)
+        if cache != 1:
+            raise StartRefused(
+                f"the sequence eosframework.outbox_number_seq of {self.place} has CACHE {cache}: "
+                f"sessions keep numbers for later, and messages would be lost; run ALTER SEQUENCE "
+                f"eosframework.outbox_number_seq CACHE 1, and end the sessions that publish"
+            )
+
+    def look(self) -> bool:
+        """See how far the outbox is final, and return whether more waits to become so.
+
+        What counts as final is on disk as well: a number that is not could be given out again
+        after a crash, and a row could be gone that was sent.
+        """
+        with self.doing("look at the outbox") as connection:
+            number, _ = outbox_queries.numbers(connection)
+            if number <= self._on_disk:
+                return False
+            writers = list(outbox_queries.writers(connection))
+            final = self._frontier.take(
+                Look(
+                    number,
+                    frozenset(name for name, is_prepared in writers if not is_prepared),
+                    frozenset(name for name, is_prepared in writers if is_prepared),
+                )
+            )
+            if final > self._on_disk:
+                written, flushed = outbox_queries.written(connection)
+                if flushed < written:
+                    outbox_queries.flush(connection)
+                self._on_disk = final
+        return self._frontier.waits
+
+    def found(self, shard: int) -> Found:
+        """Return what the database says about itself, for comparing it with a position."""
+        with self.doing("look at the outbox") as connection:
+            number, _ = outbox_queries.numbers(connection)
+        return self.described(OutboxSourceKind.TABLE, shard, first=0, last=number)
+
+    def start(self, shard: int, found: Found) -> int:
+        """Return the number behind which a shard starts that was never relayed: the first."""
+        return 0
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return what lies behind `after` and was final at the last `look`."""
+        final = self._on_disk
+        if after.through >= final:
+            return Batch((), after, True)
+        rows = self._read(shard, self.shards, after.through, limit)
+        outputs = [_output(row) for row in rows]
+        is_last = len(rows) < limit and (not rows or rows[-1][-1] < self._batch_bytes)
+        through = final if is_last else rows[-1][0]
+        return Batch(outputs, replace(after, through=through), is_last)
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Remove some of what is behind a committed position; return whether more is left."""
+        with self.doing("remove sent messages") as connection:
+            removed = outbox_queries.clean(
+                connection,
+                through=through.through,
+                shards=self.shards,
+                shard=shard,
+                limit=CLEAN_ROWS,
+            )
+            if removed:
+                outbox_queries.note_cleaned(
+                    connection, name=self.name, shard=shard, through=through.through
+                )
+        return removed == CLEAN_ROWS
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages that the outbox holds and that were final at the last `look`."""
+        after = 0
+        while rows := self._read(0, 1, after, CANDIDATE_ROWS):
+            for row in rows:
+                yield Candidate(row[6], row[7], row[0], _output(row))
+            after = rows[-1][0]
+
+    def end(self) -> int:
+        """Return the number up to which all was final at the last `look`."""
+        return self._on_disk
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know of messages that `candidates` cannot tell."""
+        return []
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """See to it that a shard can be read behind `number`: a table always can."""
+        return number
+
+    def retire(self, shard: int) -> None:
+        """Remove what belongs to a shard that there is no more."""
+        with self.doing("remove a shard") as connection:
+            outbox_queries.retire(connection, name=self.name, shard=shard)
+
+    def name_of(self, output: Output, position: RelayPosition) -> str:
+        """Return how a message is to be named to a user, and how it is removed."""
+        return (
+            f"message {position.through} of eosframework.outbox in {self.place}, for topic "
+            f"{output[0]} (to give it up: DELETE FROM eosframework.outbox WHERE id = "
+            f"'{output[7][-1][1]}')"
+        )
+
+    def _read(self, shard: int, shards: int, after: int, limit: int) -> Sequence[Any]:
+        with self.doing("read the outbox") as connection, connection.cursor(binary=True) as cursor:
+            parameters = {
+                "after": after,
+                "final": self._on_disk,
+                "shard": shard,
+                "shards": shards,
+                "limit": limit,
+                "most_bytes": self._batch_bytes,
+            }
+            return cursor.execute(outbox_queries.read.sql, parameters).fetchall()
+
+
+def _output(row: Sequence[Any]) -> Output:
+    """Return what to produce; the message's id comes behind the user's headers."""
+    _, topic, value, key, at, headers, id_, *_ = row
+    return (topic, value, key, -1, None, None, at, [*decode_headers(headers), (ID_HEADER, id_)])

@@ -1,0 +1,162 @@
+"""Composition root of `relay-outbox`: settings become a relay between a database and a cluster."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+import structlog
+
+from eosframework.config import OutboxSourceKind, Settings
+from eosframework.database import Database, migrate
+from eosframework.database.outbox_slot import SlotSource
+from eosframework.database.outbox_table import TableSource
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.registry import Registry
+from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
+from eosframework.kafka.worker_clients import producer_client
+from eosframework.outbox.reconciling import Reconciler
+from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions
+from eosframework.watchdog import Watchdog
+
+QUEUE_KILOBYTES = 32_768
+"""Messages that wait for brokers, at most, so that a backlog takes no more memory than this."""
+
+LINGER_MS = 5
+
+
+def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
+    """Relay in this process until it is caught up or asked to stop.
+
+    Raises:
+        UserError: nothing was started.
+        RunError: relaying cannot go on; what was complete is committed.
+        InstanceFenced: another relay uses the same name for another database.
+    """
+    admin = ClusterAdmin(settings.kafka)
+    source = _source(settings)
+    _registry(settings, admin).ensure()
+    outbox = settings.outbox
+    options = RelayOptions(
+        name=outbox.name,
+        shards=outbox.shards,
+        batch_rows=outbox.batch_rows,
+        commit_interval_seconds=settings.worker.commit_interval_seconds,
+        poll_interval_seconds=outbox.poll_interval_seconds,
+        keep_seconds=outbox.keep_seconds,
+    )
+    with _watchdog(settings) as watchdog:
+        relay = Relay(
+            source,
+            _outputs(settings),
+            _positions(settings, admin),
+            options,
+            on_turn=watchdog.turn,
+        )
+        _stop_on_signals(relay)
+        return relay.run(until_caught_up=until_caught_up)
+
+
+@contextmanager
+def reconciler(settings: Settings) -> Generator[Reconciler]:
+    """Connect what compares the outbox with Kafka, for the length of the block.
+
+    Raises:
+        UserError: the database or the cluster cannot be used.
+    """
+    admin = ClusterAdmin(settings.kafka)
+    source = _source(settings)
+    _registry(settings, admin).ensure()
+    outputs = _outputs(settings)
+    source.connect()
+    try:
+        yield Reconciler(
+            settings.outbox.name,
+            settings.outbox.shards,
+            source,
+            outputs,
+            _positions(settings, admin),
+            KafkaSentLog(settings.kafka, admin),
+            wait=time.sleep,
+        )
+    finally:
+        outputs.stop()
+        source.close()
+
+
+def _source(settings: Settings) -> TableSource | SlotSource:
+    database = Database(
+        settings.database, application_name=f"eosframework relay {settings.outbox.name}"
+    )
+    database.require()
+    kinds = {OutboxSourceKind.TABLE: TableSource, OutboxSourceKind.SLOT: SlotSource}
+    return kinds[settings.outbox.source](
+        database,
+        batch_bytes=settings.outbox.batch_megabytes * 2**20,
+        name=settings.outbox.name,
+        shards=settings.outbox.shards,
+        # No call to a broker lasts longer than a transaction, and there is at most one such call,
+        # with its recovery, between two questions to the database.
+        idle_seconds=2 * settings.worker.transaction_timeout_seconds + 5,
+        prepare=lambda: migrate(database),
+    )
+
+
+def _outputs(settings: Settings) -> KafkaOutputs:
+    properties = producer_client(settings, None)
+    properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
+    properties.setdefault("queue.buffering.max.kbytes", QUEUE_KILOBYTES)
+    return KafkaOutputs(
+        properties,
+        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        assume_transaction_verification=settings.kafka.assume_transaction_verification,
+    )
+
+
+def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
+    return RegistryPositions(
+        settings.outbox.name,
+        settings.kafka,
+        admin,
+        shards=settings.outbox.shards,
+        settle_seconds=settings.worker.transaction_timeout_seconds
+        + settings.kafka.request_timeout_seconds,
+    )
+
+
+def _registry(settings: Settings, admin: ClusterAdmin) -> Registry:
+    factor = settings.topics.replication_factor
+    return Registry(settings.outbox.name, settings.kafka, admin, replication_factor=factor)
+
+
+def _watchdog(settings: Settings) -> Watchdog:
+    """A turn may take shards over, commit, replace producers and read positions."""
+    worker = settings.worker
+    database = settings.database
+    return Watchdog(
+        turn_seconds=10 * worker.transaction_timeout_seconds
+        + 4 * settings.kafka.request_timeout_seconds
+        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds),
+        stop_seconds=worker.stop_deadline_seconds,
+    )
+
+
+def _stop_on_signals(relay: Relay) -> None:
+    """SIGTERM or SIGINT asks the relay to stop; the same one again ends the process."""
+    requested: list[int] = []
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        relay.stop()
+        if not requested:
+            name = signal.Signals(number).name
+            structlog.get_logger("eosframework.relay").info("stop_requested", signal=name)
+        requested.append(number)
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
