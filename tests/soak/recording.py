@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ QUIET = {"log_level": 0}
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-class Background:
+class Background(ABC):
     """Repeats a step on a thread of its own, and raises in the end what the step raised."""
 
     def __init__(self, name: str) -> None:
@@ -28,9 +29,9 @@ class Background:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
+    @abstractmethod
     def step(self) -> None:
         """What is repeated; waits by itself."""
-        raise AssertionError("a subclass says what to repeat")
 
     def wait(self, seconds: float) -> None:
         """Wait, but not beyond the end."""

@@ -192,7 +192,7 @@ class _Soak:
             )
             along = stack.enter_context(Reader(servers, self._topics, PARTITIONS))
             feeder = stack.enter_context(_Feeder(pipeline, self._settings.records_per_second))
-            self._wait_until_committed(offsets, 1, STOP_SECONDS)
+            self._wait_until_committed(offsets, 1, CATCH_UP_SECONDS)
             self._breaker.run(self._settings.seconds, self._look_after)
             self._breaker.mend_everything()
             feeder.finish()

@@ -58,7 +58,9 @@ class Workers:
         self.ended: list[Ended] = []
         self._pipeline = pipeline
         self._settings = [*SETTINGS, f"kafka.bootstrap_servers={bootstrap_servers}"]
-        self._environment = {"EOS_TEST_UNPROTECTED": "1"} if unprotected else {}
+        self._environment = {"XDG_STATE_HOME": str(pipeline.directory / "host")}
+        if unprotected:
+            self._environment["EOS_TEST_UNPROTECTED"] = "1"
         self._slots = [_Slot() for _ in range(count)]
 
     def __len__(self) -> int:
