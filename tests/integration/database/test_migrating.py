@@ -52,7 +52,8 @@ def test_a_migration_that_fails_leaves_nothing(database: str) -> None:
 def test_a_schema_of_a_newer_version_is_refused(database: str) -> None:
     migrate(database_at(database))
     with psycopg.connect(database) as connection:
-        connection.execute("UPDATE eosframework.alembic_version SET version_num = '9999_future'")
+        connection.execute("DELETE FROM eosframework.alembic_version")
+        connection.execute("INSERT INTO eosframework.alembic_version VALUES ('9999_future')")
 
     with pytest.raises(StartRefused, match="at revision 9999_future, which this eosframework"):
         pending(database_at(database))
