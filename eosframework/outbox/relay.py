@@ -264,7 +264,14 @@ class Relay:
             raise
         failpoints.hit("relay.after_turn")
         return [
-            Shard(number, output, start, self._positions, self._options.batch_rows)
+            Shard(
+                number,
+                output,
+                start,
+                self._positions,
+                batch_rows=self._options.batch_rows,
+                is_new=number not in entries,
+            )
             for number, output, start in zip(numbers, outputs, starts, strict=True)
         ]
 

@@ -103,9 +103,21 @@ class MemorySource:
     def wait(self, seconds: float) -> None:
         self.clock.pass_(max(seconds, 0.001))
 
-    def candidates(self, shard: int) -> Iterator[Candidate]:
-        for number, value, lane in self._rows(shard):
+    def candidates(self) -> Iterator[Candidate]:
+        for number, value, lane in self.table.rows:
             yield Candidate(value, int(lane), number, output_of(value))
+
+    def end(self) -> int:
+        return self.table.last
+
+    def notes(self) -> list[str]:
+        return []
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        return number
+
+    def retire(self, shard: int) -> None:
+        return None
 
     def name_of(self, output: Output, position: RelayPosition) -> str:
         return f"row {position.through}"
