@@ -23,6 +23,7 @@ BENCHMARKS = {
     "recovery": "recovery",
     "stages": "stages",
     "group-protocols": "group_protocols",
+    "protection": "protection",
 }
 """Modules of this package by the name that a user gives."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Producer
 
@@ -12,15 +12,22 @@ from benchmarks.inputs import PARTITIONS, json_records
 
 
 @contextlib.contextmanager
-def feeding(bootstrap_servers: str, topic: str, *, pause_seconds: float = 0.02) -> Iterator[None]:
-    """Write one record to every partition per `pause_seconds` for the length of the block."""
+def feeding(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    pause_seconds: float = 0.02,
+    partitions: Iterable[int] = range(PARTITIONS),
+) -> Iterator[None]:
+    """Write one record to each of `partitions` per `pause_seconds` for the length of the block."""
+    fed = list(partitions)
     done = threading.Event()
 
     def feed() -> None:
         producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
         key, value = next(json_records(1))
         while not done.wait(pause_seconds):
-            for partition in range(PARTITIONS):
+            for partition in fed:
                 producer.produce(topic, value, key, partition)
             producer.poll(0)
         producer.flush(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,27 +20,36 @@ class Framework:
         name: what it goes by in tables.
         settings: `--set` values on top.
         processes: worker processes.
+        module: what is run, with the command line of `eosframework`.
+        environment: variables on top of the work's.
     """
 
     share = 1.0
 
     def __init__(
-        self, name: str = "eosframework", settings: tuple[str, ...] = (), processes: int = 1
+        self,
+        name: str = "eosframework",
+        settings: tuple[str, ...] = (),
+        processes: int = 1,
+        module: str = "eosframework",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._settings = settings
         self._processes = processes
+        self._module = module
+        self._environment = dict(environment or {})
 
     def prepare(self) -> str:
         return version("eosframework")
 
     def command(self, work: Work) -> Command:
         arguments = [
-            *(sys.executable, "-m", "eosframework", "run-worker", str(TOPOLOGY)),
+            *(sys.executable, "-m", self._module, "run-worker", str(TOPOLOGY)),
             *("--set", f"kafka.bootstrap_servers={work.bootstrap_servers}"),
             *("--set", f"worker.commit_interval_seconds={work.commit_interval_seconds}"),
             *("--processes", str(self._processes)),
         ]
         for setting in self._settings:
             arguments += ["--set", setting]
-        return Command(arguments, work.environment())
+        return Command(arguments, work.environment() | self._environment)

@@ -8,6 +8,9 @@ with the protection on have something to be proud of.
 from __future__ import annotations
 
 import itertools
+import random
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,8 +23,9 @@ from eosframework.kafka.states import State
 from eosframework.kafka.watch import ConnectionWatch
 from tests.conftest import SMALL_BROKER
 from tests.support.observer import NEAR, Observer
+from tests.support.pipeline import Pipeline, Verdict, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
-from tests.support.proxy import END_TXN
+from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT
 from tests.support.stragglers import Anomaly, Case, End, Late, Moment, Result, play
 
 Kind = tuple[Late, End, Moment]
@@ -65,6 +69,13 @@ HARMLESS: dict[Kind, str] = {
     (Late.ABORT, End.ABORT, Moment.WRITTEN): "what it aborts too early is aborted anyway",
 }
 """Where Kafka itself, or the order of things, prevents harm."""
+
+RECORDS = 400
+LATE_REQUESTS = 6
+LONGEST_DELAY_SECONDS = 0.2
+"""Of requests, while the records that were fed meanwhile are processed."""
+NOTICED = ("producer_suspect", "transaction_aborted", "outcome_unknown")
+"""What a worker logs before it replaces a producer."""
 
 FENCED = frozenset({"INVALID_PRODUCER_EPOCH"})
 
@@ -181,3 +192,38 @@ def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
     assert commit()
     assert held.came
     producer.close()
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_late_requests_of_a_running_worker_change_nothing(
+    nodes: int,
+    clusters: Callable[[int], tuple[ProxiedCluster, Observer]],
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    cluster, _ = clusters(nodes)
+    name = unique_name("app")
+    pipeline = Pipeline(cluster.direct, name, tmp_path / name, replication_factor=nodes)
+    try:
+        worker = pipeline.start_worker(
+            settings=[f"kafka.bootstrap_servers={cluster.bootstrap_servers}"]
+        )
+        pipeline.feed(RECORDS)
+        wait_until(lambda: pipeline.committed() == RECORDS, "the first records")
+        for number in range(1, LATE_REQUESTS + 1):
+            held = cluster.hold((END_TXN, TXN_OFFSET_COMMIT)[number % 2], name.encode())
+            pipeline.feed(RECORDS)
+            held.wait(60)
+            pipeline.feed(RECORDS)
+            threading.Event().wait(random.uniform(0, LONGEST_DELAY_SECONDS))
+            held.deliver()
+            fed = (2 * number + 1) * RECORDS
+            wait_until(lambda fed=fed: pipeline.committed() == fed, f"{fed} records")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+        assert sum(len(worker.events(event)) for event in NOTICED) >= LATE_REQUESTS
+        assert pipeline.verify() == Verdict()
+        assert pipeline.nothing_is_open()
+    finally:
+        cluster.holds.clear()
+        pipeline.stop()

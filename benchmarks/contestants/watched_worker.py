@@ -1,0 +1,92 @@
+"""`eosframework` that writes a line for each of its commit rounds, and breaks its own connections.
+
+BENCH_ROUNDS is the file for the lines. With BENCH_BREAK_SECONDS its connections to BENCH_BROKER
+(a port) are broken about that often: one of them and all of them, in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+import orjson
+
+from eosframework.cli import main
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.watch import Sample, StatsSamples
+from eosframework.processing.ports import Commit, Committed
+
+
+def watch_rounds(file: BinaryIO) -> None:
+    """Write when each round began, what it took, and whether statistics had to be asked."""
+    newest, commit = StatsSamples.newest, KafkaOutputs.commit
+    asked: list[None] = []
+
+    def counted(samples: StatsSamples) -> Sample | None:
+        asked.append(None)
+        return newest(samples)
+
+    def timed(outputs: KafkaOutputs, commits: Sequence[Commit]) -> list[Committed]:
+        asked.clear()
+        started = time.monotonic()
+        results = commit(outputs, commits)
+        line = {
+            "at": started,
+            "seconds": time.monotonic() - started,
+            "tasks": len(commits),
+            "waited": bool(asked),
+            "recycled": sum(result.recycled for result in results),
+        }
+        file.write(orjson.dumps(line) + b"\n")
+        file.flush()
+        return results
+
+    StatsSamples.newest = counted
+    KafkaOutputs.commit = timed
+
+
+def break_connections(port: int, seconds: float) -> None:
+    """Break one connection, then all, then one …, at irregular moments, for ever."""
+    only_one = True
+    while True:
+        time.sleep(random.uniform(0.75, 1.25) * seconds)
+        found = connections_to(port)
+        for connection in random.sample(found, 1) if only_one and found else found:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for connection in found:
+            connection.close()
+        only_one = not only_one
+
+
+def connections_to(port: int) -> list[socket.socket]:
+    """Return duplicates of this process's sockets that are connected to `port`."""
+    found: list[socket.socket] = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            connection = socket.socket(fileno=os.dup(int(name)))
+            if connection.family == socket.AF_INET and connection.getpeername()[1] == port:
+                found.append(connection)
+            else:
+                connection.close()
+    return found
+
+
+if __name__ == "__main__":
+    with open(os.environ["BENCH_ROUNDS"], "wb") as rounds_file:
+        watch_rounds(rounds_file)
+        if pause := os.environ.get("BENCH_BREAK_SECONDS"):
+            threading.Thread(
+                target=break_connections,
+                args=(int(os.environ["BENCH_BROKER"]), float(pause)),
+                daemon=True,
+            ).start()
+        main()
