@@ -54,15 +54,16 @@ class FenceHistory:
         self._rival_fences: list[float] = []
 
     def add(self, task: Task, kind: FenceKind, now: float) -> None:
-        """Count one more fence.
+        """Count one more fence; expiry, however often, is no rival's doing.
 
         Raises:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
+        if kind is not FenceKind.ANOTHER:
+            return
         task.fences_in_a_row += 1
-        if kind is FenceKind.ANOTHER:
-            since = now - self._window_seconds
-            self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
+        since = now - self._window_seconds
+        self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
         rivals = len(self._rival_fences)
         if task.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
             count = max(task.fences_in_a_row, rivals)

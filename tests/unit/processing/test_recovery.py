@@ -175,4 +175,3 @@ def test_transactions_that_expire_again_and_again_are_no_rival(bench: Bench) -> 
         bench.now += TIMEOUT_SECONDS
         bench.recovery.failed(bench.task, TaskFenced("?"))
         assert bench.recover(2 * HEARTBEAT_SECONDS)[0] == "transaction_expired"
-        bench.task.committed()

@@ -1,0 +1,173 @@
+"""A commit in flight when its partition moves, and two workers that have the same ids."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from eosframework.config import KafkaSettings
+from eosframework.kafka.transactions.coordinators import describe_transaction
+from eosframework.kafka.transactions.wire import Wire
+from tests.conftest import SMALL_BROKER
+from tests.support.pipeline import Pipeline, wait_until
+from tests.support.proxied import ProxiedCluster, proxied_kafka
+from tests.support.proxy import END_TXN
+
+RECORDS = 400
+SHORT = ["worker.session_timeout_seconds=6", "worker.heartbeat_interval_seconds=0.5"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedCluster]:
+    directory = tmp_path_factory.mktemp("proxied")
+    with proxied_kafka(directory, nodes=1, properties=SMALL_BROKER) as proxied:
+        yield proxied
+
+
+@pytest.fixture
+def behind_proxy(
+    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Pipeline]:
+    pipeline = Pipeline(cluster.direct, unique_name("app"), tmp_path / "pipeline", partitions=2)
+    yield pipeline
+    cluster.holds.clear()
+    pipeline.stop()
+
+
+@pytest.mark.parametrize("arrives", ["before_the_successor", "after_the_successor"])
+def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
+    cluster: ProxiedCluster, behind_proxy: Pipeline, arrives: str
+) -> None:
+    """The worker stands still while its commits are on their way, until its session is over."""
+    pipeline = behind_proxy
+    pipeline.feed(RECORDS)
+    settings = [f"kafka.bootstrap_servers={cluster.bootstrap_servers}", *SHORT]
+    first = pipeline.start_worker(instance="one", settings=settings)
+    wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
+    commits = [
+        cluster.hold(END_TXN, f"{pipeline.name}-doubled-{task}".encode(), repeated=True)
+        for task in range(2)
+    ]
+    pipeline.feed(RECORDS)
+    for commit in commits:
+        commit.wait()
+    first.signal(signal.SIGSTOP)
+    if arrives == "before_the_successor":
+        assert not any(commit.deliver() for commit in commits)
+    successor = pipeline.start_worker(instance="two", settings=SHORT)
+    successor.wait_for_event("task_assigned", 2)
+    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "the successor's commits")
+    if arrives == "after_the_successor":
+        refused = [commit.deliver() for commit in commits]
+        assert all(refused), "a commit of the former owner was accepted"
+    cluster.holds.clear()
+    first.signal(signal.SIGCONT)
+    wait_until(
+        lambda: bool(first.events("partitions_lost")) or first.process.poll() is not None,
+        "the former owner's letting go",
+    )
+    assert not first.events("transaction_expired")
+    pipeline.feed(RECORDS)
+    wait_until(lambda: pipeline.committed() == 3 * RECORDS, "the rest")
+    for worker in (first, successor):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_commit_in_flight_when_a_second_worker_joins_is_decided_before_the_partition_moves(
+    cluster: ProxiedCluster, behind_proxy: Pipeline
+) -> None:
+    pipeline = behind_proxy
+    pipeline.feed(RECORDS)
+    settings = ["worker.transaction_timeout_seconds=4", *SHORT]
+    behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
+    first = pipeline.start_worker(instance="one", settings=[behind, *settings])
+    wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
+    commit = cluster.hold(END_TXN, f"{pipeline.name}-doubled-1".encode(), repeated=True)
+    pipeline.feed(RECORDS)
+    commit.wait()
+    second = pipeline.start_worker(instance="two", settings=settings)
+    first.wait_for_event("partitions_revoked", 2)
+    assert first.events("outcome_unknown"), first.log[-3000:]
+    second.wait_for_event("task_assigned")
+    assert commit.deliver(), "a commit of the former epoch was accepted"
+    commit.let_repetitions_pass()
+    pipeline.feed(RECORDS)
+    wait_until(lambda: pipeline.committed() == 3 * RECORDS, "the rest")
+    for worker in (first, second):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def test_two_workers_with_the_same_ids_do_not_fence_each_other_for_ever(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """They are in different groups, so each of them owns every partition, for all it knows."""
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(RECORDS)
+    first = pipeline.start_worker(instance="one", settings=SHORT)
+    wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
+    rival_group = f"{pipeline.name}.rival"
+    commit_as(rival_group, pipeline, RECORDS)
+    before = epoch(pipeline)
+    rival = pipeline.start_worker(
+        instance="two", settings=SHORT, environment={"EOS_TEST_GROUP": rival_group}
+    )
+    workers = [first, rival]
+
+    def one_gave_up() -> bool:
+        pipeline.feed(1)
+        return any(worker.process.poll() is not None for worker in workers)
+
+    wait_until(one_gave_up, "the end of one of the rivals")
+    [loser] = [worker for worker in workers if worker.process.poll() is not None]
+    assert loser.wait() == 3, loser.log[-3000:]
+    assert "another process uses the same application name" in loser.log
+    [winner] = [worker for worker in workers if worker is not loser]
+    fences = sum(len(worker.events("task_fenced")) for worker in workers)
+    risen = epoch(pipeline) - before
+    print(fences, risen)
+    assert fences <= 6
+    assert risen <= 2 * (fences + 1), "each fence is answered by one init"
+    settled = epoch(pipeline)
+    pipeline.feed(RECORDS)
+    group = rival_group if winner is rival else pipeline.name
+    wait_until(lambda: committed_by(group, pipeline) == end(pipeline), "the winner's commits")
+    assert epoch(pipeline) <= settled + 2
+    winner.signal(signal.SIGTERM)
+    assert winner.wait() == 0
+
+
+def epoch(pipeline: Pipeline) -> int:
+    """The producer epoch of the id of task 0: each init raises it."""
+    with Wire(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)) as wire:
+        return describe_transaction(wire, f"{pipeline.name}-doubled-0").producer_epoch
+
+
+def commit_as(group: str, pipeline: Pipeline, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": group})
+    positions = [TopicPartition(pipeline.source, 0, offset)]
+    consumer.commit(offsets=positions, asynchronous=False)
+    consumer.close()
+
+
+def committed_by(group: str, pipeline: Pipeline) -> int:
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": group})
+    [position] = consumer.committed([TopicPartition(pipeline.source, 0)], timeout=20)
+    consumer.close()
+    return position.offset
+
+
+def end(pipeline: Pipeline) -> int:
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": "watcher"})
+    _, high = consumer.get_watermark_offsets(TopicPartition(pipeline.source, 0), timeout=20)
+    consumer.close()
+    return high
