@@ -143,6 +143,7 @@ def _outputs(
     return KafkaOutputs(
         properties,
         transaction_timeout_seconds=timeout_seconds,
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=sink_topics(graph),
     )

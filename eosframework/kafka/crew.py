@@ -1,15 +1,16 @@
 """Threads for calls that may never return.
 
-`rd_kafka_send_offsets_to_transaction` waits without a deadline of its own; after a broker was
-killed and restarted it was seen never to return. Python cannot interrupt a thread inside C. So
-such calls are made on threads that the caller can leave behind: they are daemons, do not keep
-the process alive, and are replaced.
+`rd_kafka_send_offsets_to_transaction` waits without a deadline of its own, and for ever where the
+group's coordinator left the cluster meanwhile (librdkafka #5456, #5511). Python cannot interrupt
+a thread inside C. So such calls are made on threads that the caller can leave behind: they are
+daemons, do not keep the process alive, and are replaced.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,10 @@ STEP_SECONDS = 0.1
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def _never(item: object, waited_seconds: float) -> bool:
+    return False
 
 
 class Hung:
@@ -43,6 +48,8 @@ class Crew:
         step: Callable[[Item], Result],
         items: Sequence[Item],
         seconds: float | None = None,
+        *,
+        is_stalled: Callable[[Item, float], bool] = _never,
     ) -> list[Result | Hung]:
         """Run `step` for all items at once and return the results in order.
 
@@ -50,6 +57,8 @@ class Crew:
             step: raises nothing that the caller wants to see: an exception becomes one here.
             items: one call each.
             seconds: for all of them; what has not returned by then is `HUNG`. None: no limit.
+            is_stalled: asked about a call that has not returned, with the seconds that all of
+                them have been waited for; what it confirms is `HUNG` at once.
         """
         jobs = [_Job(step, item) for item in items]
         for _ in range(min(self._most, len(jobs)) - self._threads):
@@ -57,15 +66,20 @@ class Crew:
         for job in jobs:
             self._jobs.put(job)
         patience = _Patience(seconds)
-        return [self._result(job, patience) for job in jobs]
+        return [
+            self._result(job, patience, partial(is_stalled, item))
+            for job, item in zip(jobs, items, strict=True)
+        ]
 
     def stop(self) -> None:
         """Let the threads end; one left behind ends with its call."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
-    def _result(self, job: _Job[Result], patience: _Patience) -> Result | Hung:
-        if not patience.wait_for(job.done):
+    def _result(
+        self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
+    ) -> Result | Hung:
+        if not patience.wait_for(job.done, is_stalled):
             self._start()
             self._threads -= 1
             return HUNG
@@ -90,14 +104,17 @@ class _Patience:
     """
 
     def __init__(self, seconds: float | None) -> None:
-        self._steps_left = None if seconds is None else max(1, round(seconds / STEP_SECONDS))
+        self._seconds = seconds
+        self._steps = 0
 
-    def wait_for(self, event: threading.Event) -> bool:
+    def wait_for(self, event: threading.Event, is_stalled: Callable[[float], bool]) -> bool:
         while not event.wait(STEP_SECONDS):
-            if self._steps_left is not None:
-                if self._steps_left == 0:
-                    return False
-                self._steps_left -= 1
+            self._steps += 1
+            waited_seconds = self._steps * STEP_SECONDS
+            if self._seconds is not None and waited_seconds > self._seconds:
+                return False
+            if is_stalled(waited_seconds):
+                return False
         return True
 
 

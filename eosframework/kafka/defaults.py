@@ -27,9 +27,24 @@ _ALIASES = {
 
 _TIMEOUT = "transaction.timeout.ms"
 
-PRODUCER_DEFAULTS: Properties = {
-    _TIMEOUT: 30_000,
+_FAILOVER: Properties = {
     "socket.timeout.ms": 10_000,
+    "reconnect.backoff.max.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 3_000,
+    "metadata.max.age.ms": 900_000,
+}
+"""What makes clients follow partitions and coordinators to other brokers soon.
+
+- socket.timeout.ms: an unanswered request fails after as long.
+- reconnect.backoff.max.ms: at the default of 10 s a client misses a coordinator that is back.
+- topic.metadata.refresh.interval.ms: a broker that stands still closes no connection, so each
+  client would find out for itself, by a request that times out; at the default of 5 minutes
+  they did so one after the other. Metadata without the broker ends what waits for it.
+- metadata.max.age.ms: its default, which would otherwise follow the one above."""
+
+PRODUCER_DEFAULTS: Properties = {
+    **_FAILOVER,
+    _TIMEOUT: 30_000,
     "retry.backoff.ms": 10,
     "metadata.recovery.strategy": "none",
     "partitioner": "murmur2_random",
@@ -38,7 +53,6 @@ PRODUCER_DEFAULTS: Properties = {
     "queue.buffering.max.kbytes": 65_536,
 }
 """- transaction.timeout.ms: an abandoned transaction holds readers back for as long.
-- socket.timeout.ms: `send_offsets_to_transaction` can block for as long, whatever its timeout.
 - retry.backoff.ms: at the default of 100 back-to-back transactions take 100 ms each.
 - metadata.recovery.strategy: see the rule below; a worker starts anew with another client instead.
 - partitioner: where Java's producers put a key; librdkafka's own default is CRC32.
@@ -46,8 +60,8 @@ PRODUCER_DEFAULTS: Properties = {
 
 CONSUMER_DEFAULTS: Properties = {
     "auto.offset.reset": "error",
+    **_FAILOVER,
     "partition.assignment.strategy": "range",
-    "socket.timeout.ms": 10_000,
     "fetch.queue.backoff.ms": 5,
     "queued.max.messages.kbytes": 16_384,
     "queued.min.messages": 20_000,

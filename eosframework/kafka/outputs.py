@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -47,6 +49,7 @@ class KafkaOutput:
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
+        self._sending: tuple[TransactionalProducer, float] | None = None
         self._make = make
         self._timeout_seconds = transaction_timeout_seconds
         self._client = client
@@ -106,16 +109,20 @@ class KafkaOutput:
             TransactionError: what became of it instead.
         """
         producer = self.producer
-        positions = [to_kafka(position) for position in commit.positions]
-        if positions:  # a relay's are among its outputs
-            producer.send_offsets_to_transaction(
-                positions, commit.membership, self._timeout_seconds
-            )
+        if commit.positions:  # a relay's are among its outputs
+            self._send_offsets(producer, commit)
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
         if producer is self.producer:
             producer.commit_unverified(self._timeout_seconds)
         failpoints.hit("transaction.after_commit")
+
+    def sends_offsets_for(self, seconds: float) -> bool:
+        """Tell whether the current producer has been sending offsets for longer than that."""
+        if self._sending is None:
+            return False
+        producer, since = self._sending
+        return producer is self.producer and time.monotonic() - since > seconds
 
     def attempt(
         self, step: Callable[[], object], deadline: Deadline, call: Call
@@ -144,9 +151,7 @@ class KafkaOutput:
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
-        return self.timed_out(
-            Call.COMMIT, f"librdkafka did not return for {self._timeout_seconds:g} s"
-        )
+        return self.timed_out(Call.COMMIT, "librdkafka did not return from a call")
 
     def timed_out(self, call: Call, detail: str) -> TransactionError:
         """Return what it means that `call` brought no answer in time."""
@@ -181,6 +186,17 @@ class KafkaOutput:
         )
         return cast("TransactionError", refused)
 
+    def _send_offsets(self, producer: TransactionalProducer, commit: Commit) -> None:
+        positions = [to_kafka(position) for position in commit.positions]
+        sending = self._sending = producer, time.monotonic()
+        try:
+            producer.send_offsets_to_transaction(
+                positions, commit.membership, self._timeout_seconds
+            )
+        finally:
+            if self._sending is sending:
+                self._sending = None
+
 
 class KafkaOutputs:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
@@ -188,6 +204,7 @@ class KafkaOutputs:
     Args:
         client: librdkafka properties that reach the cluster, and further ones of the user's.
         transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
+        request_timeout_seconds: an answer about offsets that takes longer does not come.
         assume_transaction_verification: start although the brokers' setting cannot be read.
         topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
@@ -199,6 +216,7 @@ class KafkaOutputs:
         client: Mapping[str, Any],
         *,
         transaction_timeout_seconds: float = 30.0,
+        request_timeout_seconds: float = 10.0,
         assume_transaction_verification: bool = False,
         topics: Sequence[str] = (),
         protection: bool = True,
@@ -206,6 +224,7 @@ class KafkaOutputs:
     ) -> None:
         self._client = dict(client)
         self._timeout_seconds = transaction_timeout_seconds
+        self._request_timeout_seconds = request_timeout_seconds
         self._assume_verification = assume_transaction_verification
         self._topics = topics
         self._protection = protection
@@ -234,20 +253,29 @@ class KafkaOutputs:
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
-        A call that has not returned when its transaction expires is left behind.
+        A call that has not returned when its transaction expires is left behind; one that sends
+        offsets sooner, because that is how librdkafka waits for a coordinator that has gone.
 
         Args:
             commits: of different outputs.
             within_seconds: leave calls behind that have not returned by then.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        deadline = Deadline(seconds)
+        deadline, stalled = Deadline(seconds), threading.Event()
 
         def send(commit: Commit) -> TransactionError | None:
             output = _output(commit)
-            return output.attempt(lambda: output.send(commit), deadline, Call.COMMIT)
+            own = Deadline(0) if stalled.is_set() else deadline
+            return output.attempt(lambda: output.send(commit), own, Call.COMMIT)
 
-        answers = self._crew.each(send, commits, seconds)
+        def is_stalled(commit: Commit, waited_seconds: float) -> bool:
+            limit = self._request_timeout_seconds
+            if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
+                stalled.set()  # those whose turn has not come would wait for the same coordinator
+                return True
+            return False
+
+        answers = self._crew.each(send, commits, seconds, is_stalled=is_stalled)
         errors = [
             _output(commit).leave_behind() if isinstance(answer, Hung) else answer
             for commit, answer in zip(commits, answers, strict=True)

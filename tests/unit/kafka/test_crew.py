@@ -27,3 +27,21 @@ def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
 def test_an_exception_comes_out() -> None:
     with pytest.raises(ZeroDivisionError):
         Crew(2).each(lambda n: 1 // n, [1, 0])
+
+
+def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_over() -> None:
+    crew, release = Crew(2), threading.Event()
+    asked: list[float] = []
+
+    def is_stalled(wait: bool, waited_seconds: float) -> bool:
+        asked.append(waited_seconds)
+        return wait and waited_seconds > 0.25
+
+    results = crew.each(
+        lambda wait: release.wait(30) if wait else False, [True, False], 30, is_stalled=is_stalled
+    )
+    assert isinstance(results[0], Hung)
+    assert results[1] is False
+    assert asked[-1] == pytest.approx(0.3)  # pyright: ignore[reportUnknownMemberType]
+    release.set()
+    crew.stop()

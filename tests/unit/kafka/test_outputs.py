@@ -9,6 +9,8 @@ from eosframework.errors import OutcomeUnknown, Retriable
 from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.outputs import KafkaOutput
 from eosframework.kafka.taxonomy import Call
+from eosframework.processing.ports import Commit
+from eosframework.records import Position
 
 
 class Producer(SimpleNamespace):
@@ -44,3 +46,18 @@ def test_a_producer_left_behind_is_closed_when_its_call_returns_after_all() -> N
     assert own.producer is not old
     assert old.closed
     assert not own.producer.closed
+
+
+def test_only_the_current_producer_can_be_sending_offsets_for_too_long() -> None:
+    own = output()
+    seen: list[bool] = []
+
+    def send_offsets(*_: object) -> None:
+        seen.append(own.sends_offsets_for(0))
+        own.leave_behind()
+        seen.append(own.sends_offsets_for(0))
+
+    own.producer.send_offsets_to_transaction = send_offsets
+    own.send(Commit(own, [Position("in", 0, 1)], None))
+    assert seen == [True, False]
+    assert not own.sends_offsets_for(0)
