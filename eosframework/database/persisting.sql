@@ -1,0 +1,37 @@
+-- name: claim_positions(application, topics, partitions, topic_ids)
+-- Take positions over and return them. It waits for a transaction that has one of them in doubt,
+-- so what it returns is decided; a SELECT would show the value before that transaction.
+INSERT INTO eosframework.positions AS known (application, topic, partition, topic_id, epoch)
+SELECT :application, wanted.topic, wanted.partition, wanted.topic_id, 1
+FROM unnest(:topics::text[], :partitions::integer[], :topic_ids::text[])
+    AS wanted (topic, partition, topic_id)
+ORDER BY wanted.topic, wanted.partition
+ON CONFLICT (application, topic, partition)
+    DO UPDATE SET epoch = known.epoch + 1, updated_at = now()
+RETURNING known.topic, known.partition, known.topic_id, known.epoch, known.next_offset;
+
+-- name: advance_positions(application, topics, partitions, epochs, expected, next_offsets)
+-- Move positions on where they are still those that were claimed; return which these are.
+UPDATE eosframework.positions AS known
+SET next_offset = wanted.next_offset, updated_at = now()
+FROM unnest(
+    :topics::text[], :partitions::integer[], :epochs::bigint[], :expected::bigint[],
+    :next_offsets::bigint[]
+) AS wanted (topic, partition, epoch, expected, next_offset)
+WHERE known.application = :application
+    AND known.topic = wanted.topic
+    AND known.partition = wanted.partition
+    AND known.epoch = wanted.epoch
+    AND known.next_offset IS NOT DISTINCT FROM wanted.expected
+RETURNING known.topic, known.partition;
+
+-- name: add_dead_letter(application, table_name, topic, partition, offset_, key, value, headers, error)!
+-- Keep a record whose row was refused.
+INSERT INTO eosframework.dead_letters
+    (application, table_name, topic, partition, "offset", key, value, headers, error)
+VALUES
+    (:application, :table_name, :topic, :partition, :offset_, :key, :value, :headers, :error);
+
+-- name: check_at_once()!
+-- Let a deferred constraint speak while the row that it refuses can be told from others.
+SET CONSTRAINTS ALL IMMEDIATE;

@@ -1,0 +1,256 @@
+"""Rows and positions in a real PostgreSQL: together or not at all, by the newest claim only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from eosframework.config import DatabaseSettings
+from eosframework.database import Database, migrate
+from eosframework.database.persisting import PostgresRowStore
+from eosframework.errors import Overtaken, RowRefused, StartRefused
+from eosframework.persisting.ports import Batch, Claim, Deletion, TableRows
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Policy, TableMode, TableSink
+from tests.unit.processing.memory import At
+
+P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
+
+
+def sink(
+    table: str,
+    mode: TableMode = TableMode.APPEND,
+    keys: tuple[str, ...] = (),
+    on_error: Policy = Policy.FAIL,
+) -> TableSink:
+    return TableSink(f"s.to({table})", table, mode, keys, None, None, on_error)
+
+
+def batch(claim: Claim, table: TableSink, *rows: Any) -> Batch:
+    first = claim.next_offset or 0
+    origins = [
+        At(b"v", first + n, headers_=[("h", b"x")], place=claim.partition) for n in range(len(rows))
+    ]
+    return Batch(claim, first + len(rows), [TableRows(table, list(rows), list(origins))])
+
+
+class World:
+    """A migrated database, and what a plain connection sees of it."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.database = Database(DatabaseSettings(dsn=SecretStr(dsn)))
+        migrate(self.database)
+        self.stores: list[PostgresRowStore] = []
+
+    def store(self, topic_id: str = "id") -> PostgresRowStore:
+        store = PostgresRowStore(self.database, "app", {"in": topic_id})
+        self.stores.append(store)
+        return store
+
+    def see(self, query: str) -> list[Any]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def world(database: str) -> Any:
+    world = World(database)
+    world.see("CREATE TABLE t (id integer PRIMARY KEY, name text NOT NULL, note text)")
+    yield world
+    for store in world.stores:
+        store.close()
+
+
+def names(world: World) -> list[tuple[int, str]]:
+    return world.see("SELECT id, name FROM t ORDER BY id")
+
+
+def test_rows_and_positions_appear_together(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    assert (claim.epoch, claim.next_offset) == (1, None)
+    store.write([batch(claim, sink("t"), {"id": 1, "name": "a"}, {"id": 2, "name": "b"})])
+    assert names(world) == [(1, "a"), (2, "b")]
+    assert world.store().claim([P0, P1]) == [Claim(P0, 2, 2), Claim(P1, 1, None)]
+
+
+def test_a_zombie_writes_nothing(world: World) -> None:
+    zombie, successor = world.store(), world.store()
+    old = zombie.claim([P0, P1])
+    [new] = successor.claim([P0])
+    successor.write([batch(new, sink("t"), {"id": 1, "name": "successor"})])
+    with pytest.raises(Overtaken) as caught:
+        zombie.write([batch(claim, sink("t"), {"id": 9, "name": "zombie"}) for claim in old])
+    assert list(caught.value.partitions) == [P0]
+    assert names(world) == [(1, "successor")]
+    zombie.write([batch(old[1], sink("t"), {"id": 2, "name": "still its own"})])
+    assert names(world) == [(1, "successor"), (2, "still its own")]
+
+
+def test_a_write_that_was_done_before_is_not_done_again(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    again = batch(claim, sink("t", TableMode.UPSERT, ("id",)), {"id": 1, "name": "a"})
+    store.write([again])
+    with pytest.raises(Overtaken):
+        store.write([again])
+
+
+def test_a_claim_waits_for_a_transaction_in_doubt(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    with psycopg.connect(world.dsn) as doubtful:
+        doubtful.execute("UPDATE eosframework.positions SET next_offset = 7")
+        seen = world.see("SELECT next_offset FROM eosframework.positions")
+        waiting = _in_thread(lambda: world.store().claim([P0]))
+        _until(lambda: bool(world.see("SELECT 1 FROM pg_locks WHERE NOT granted")))
+        doubtful.commit()
+    assert seen == [(None,)]
+    assert waiting() == [Claim(P0, claim.epoch + 1, 7)]
+
+
+def test_upserts_and_deletions_leave_the_newest_row_of_each_key(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    upsert = sink("t", TableMode.UPSERT_DELETE, ("id",))
+    rows = [
+        {"id": 1, "name": "old"},
+        {"id": 2, "name": "gone"},
+        {"id": 1, "name": "new"},
+        Deletion({"id": 2}),
+        {"id": 3, "name": "x", "note": "n"},
+        Deletion({"id": 4}),
+        {"id": 3, "name": "y"},
+    ]
+    store.write([batch(claim, upsert, *rows)])
+    assert world.see("SELECT id, name, note FROM t ORDER BY id") == [
+        (1, "new", None),
+        (3, "y", "n"),
+    ]
+
+
+class Everything(BaseModel):
+    id: int
+    amount: Decimal
+    at: datetime
+    who: UUID
+    raw: bytes
+    tags: list[str]
+    doc: dict[str, Any]
+    flag: bool
+    ratio: float
+
+
+def test_values_of_every_type_come_back_as_they_were(world: World) -> None:
+    world.see(
+        "CREATE TABLE kinds (id bigint PRIMARY KEY, amount numeric, at timestamptz, who uuid, "
+        "raw bytea, tags text[], doc jsonb, flag boolean, ratio double precision)"
+    )
+    row = Everything(
+        id=2**53 + 1,
+        amount=Decimal("12345678901234567890.000000000000001"),
+        at=datetime(2013, 1, 1, 5, 17, 0, 123456, UTC),
+        who=UUID(int=7),
+        raw=b"\x00\xff\\x'",
+        tags=["a,b", "{}", "", 'q"'],
+        doc={"n": [1, None, {"deep": "\u00e9\n"}]},
+        flag=True,
+        ratio=0.1,
+    )
+    store = world.store()
+    [claim] = store.claim([P0])
+    store.write([batch(claim, sink("kinds"), row)])
+    [claim] = store.claim([P0])
+    texts = {
+        "id": 2,
+        "amount": 0.5,
+        "at": "2013-01-01T05:17:00Z",
+        "who": str(UUID(int=8)),
+        "tags": [],
+        "doc": "text",
+    }
+    store.write([batch(claim, sink("kinds", TableMode.UPSERT, ("id",)), texts)])
+    [json, model] = world.see("SELECT * FROM kinds ORDER BY id")
+    assert dict(zip(Everything.model_fields, model, strict=True)) == row.model_dump()
+    assert json[:4] == (2, Decimal("0.5"), datetime(2013, 1, 1, 5, 17, tzinfo=UTC), UUID(int=8))
+    assert json[5:7] == ([], "text")
+
+
+BAD = [{"id": n, "name": None if n == 5 else "ok"} for n in range(1, 9)]
+
+
+def test_a_refused_row_is_named_and_nothing_is_written(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    with pytest.raises(RowRefused, match=r"table t refuses the row of record in\[0\]@4: .*null"):
+        store.write([batch(claim, sink("t"), *BAD)])
+    assert names(world) == []
+    store.write([batch(claim, sink("t"), *BAD[:4])])
+    assert len(names(world)) == 4
+
+
+@pytest.mark.parametrize("policy", [Policy.SKIP, Policy.DEAD_LETTER])
+@pytest.mark.parametrize("mode", [TableMode.APPEND, TableMode.UPSERT])
+def test_a_refused_row_loses_no_other(world: World, policy: Policy, mode: TableMode) -> None:
+    keys = ("id",) if mode is TableMode.UPSERT else ()
+    bad = [
+        *BAD,
+        {"id": 9, "nmae": "misspelt"},
+        {"id": 10, "name": "nul \0"},
+        {"id": [], "name": ""},
+    ]
+    store = world.store()
+    [claim] = store.claim([P0])
+    written = store.write([batch(claim, sink("t", mode, keys, policy), *bad)])
+    assert [n for n, _ in names(world)] == [1, 2, 3, 4, 6, 7, 8]
+    letters = world.see(
+        'SELECT table_name, topic, "offset", value, headers FROM eosframework.dead_letters'
+    )
+    if policy is Policy.SKIP:
+        assert (written.skipped, letters) == (4, [])
+    else:
+        assert written.dead_letters == 4
+        assert sorted(letter[2] for letter in letters) == [4, 8, 9, 10]
+        assert letters[0][0:2] == ("t", "in")
+        assert letters[0][3:] == (b"v", [["h", "x"]])
+
+
+def test_a_deferred_constraint_is_checked_while_the_row_can_be_named(world: World) -> None:
+    world.see("CREATE TABLE part (id int, t int REFERENCES t (id) DEFERRABLE INITIALLY DEFERRED)")
+    store = world.store()
+    [claim] = store.claim([P0])
+    with pytest.raises(RowRefused, match=r"@1: .*foreign key"):
+        store.write([batch(claim, sink("part"), {"id": 1, "t": None}, {"id": 2, "t": 3})])
+
+
+def test_a_topic_made_again_is_refused(world: World) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    store.write([batch(claim, sink("t"), {"id": 1, "name": "a"})])
+    with pytest.raises(StartRefused, match="deleted and created again"):
+        world.store("another").claim([P0])
+    assert store.claim([P0])[0].epoch == 2
+
+
+def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return lambda: future.result(30)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    from tests.support.pipeline import wait_until
+
+    wait_until(condition, "a claim that waits")
