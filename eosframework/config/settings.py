@@ -135,7 +135,8 @@ class WorkerSettings(_Section):
     this instance's restart until the session times out."""
 
     stop_deadline_seconds: float = Field(default=20.0, gt=0)
-    """Seconds a graceful stop or a revoked partition may take to finish its transaction."""
+    """Seconds a graceful stop or a revoked partition may take to finish its transaction. A process
+    that has not ended so long after SIGTERM ends with exit code 2; that loses nothing."""
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> Self:
