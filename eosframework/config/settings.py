@@ -32,6 +32,8 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
     "max.in.flight.requests.per.connection": "the idempotent producer needs its own value",
     "group.id": "it is the application's name",
     "group.instance.id": "set worker.instance",
+    "session.timeout.ms": "set worker.session_timeout_seconds",
+    "heartbeat.interval.ms": "set worker.heartbeat_interval_seconds",
     "group.protocol": "the protocol was chosen by measurement (docs/adr/0003)",
     "partition.assignment.strategy": "source topics of a task must be assigned together",
     "transaction.timeout.ms": "set worker.transaction_timeout_seconds",
