@@ -83,9 +83,10 @@ def initialize(programs: Programs, data: Path, password: str, *, durable: bool) 
     data.mkdir(mode=0o700)
     give_to_account(data)
     password_file = data.with_name("password")
+    password_file.unlink(missing_ok=True)
     password_file.touch(0o600)
-    give_to_account(password_file)
     password_file.write_text(f"{password}\n", encoding="ascii")
+    give_to_account(password_file)
     locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if programs.bundled else []
     command = [
         programs.path("initdb"),
