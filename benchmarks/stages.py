@@ -6,6 +6,7 @@ processor time of that thread alone: librdkafka's own threads and the broker sho
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import time
@@ -24,6 +25,9 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.processing.compile import CompiledSource, compile_source
 from eosframework.processing.ports import Output
+from eosframework.processing.receipts import ReceiptedOutputs
+from eosframework.records import Position
+from eosframework.records import TopicPartition as Place
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 
@@ -46,25 +50,37 @@ def run(session: Session, options: Options, report: Report) -> None:
     topic = session.input_topic(records)
     work = session.work(topic)
     os.environ.update(work.environment())
-    compiled = _compiled()
+    compiled, receipted = _compiled(), _compiled(receipts=True)
     messages = _consume(session.bootstrap_servers, topic, records)
     outputs = _outputs(messages, work.output_topic)
+    receipts: list[Output] = []
+    _run_receipted(receipted, messages, keep=receipts)
     stages: dict[str, Callable[[], object]] = {
         "consume": lambda: _consume(session.bootstrap_servers, topic, records),
         "error of each message": lambda: any(map(Message.error, messages)),
         "group by topic and partition": lambda: _group(messages),
         "orjson: loads and dumps": lambda: _convert(messages),
         "compiled function": lambda: _run_compiled(compiled, messages),
+        "compiled function with receipts": lambda: _run_receipted(receipted, messages),
         "produce": lambda: _produce(session, outputs),
+        "produce with receipts": lambda: _produce(session, receipts),
         "hand-written: convert and produce": lambda: _handwritten(session, messages, work),
         "compiled function, then produce": lambda: _framework(session, compiled, messages),
     }
+    _collect_as_a_worker()
     costs: dict[str, list[Cost]] = {name: [] for name in stages}
     for _ in range(options.rounds or DEFAULT_ROUNDS):
         for name, stage in stages.items():
             costs[name].append(_cost(stage, len(messages)))
     delete_topics(session.bootstrap_servers, work.output_topic)
     _report(report, costs, records)
+
+
+def _collect_as_a_worker() -> None:
+    """Let the garbage collector look as rarely as in a worker, and not at what is kept here."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _cost(stage: Callable[[], object], records: int) -> Cost:
@@ -75,9 +91,9 @@ def _cost(stage: Callable[[], object], records: int) -> Cost:
     )
 
 
-def _compiled() -> CompiledSource:
+def _compiled(*, receipts: bool = False) -> CompiledSource:
     graph = resolve(load_app(str(TOPOLOGY)))
-    return compile_source(graph.sub_topologies[0].sources[0])
+    return compile_source(graph.sub_topologies[0].sources[0], receipts=receipts)
 
 
 def _consume(bootstrap_servers: str, topic: str, records: int) -> list[Message]:
@@ -124,6 +140,21 @@ def _produce(session: Session, outputs: Sequence[Output]) -> None:
 def _run_compiled(compiled: CompiledSource, messages: list[Message]) -> None:
     for start in range(0, len(messages), BATCH_RECORDS):
         compiled.run(messages[start : start + BATCH_RECORDS], [], 0, _refuse)
+
+
+def _run_receipted(
+    compiled: CompiledSource, messages: list[Message], keep: list[Output] | None = None
+) -> None:
+    """Run all messages as if of one partition, and keep the outputs if that is wanted."""
+    outputs, place = ReceiptedOutputs("stages"), Place("numbers", 0)
+    outputs.restart([Position(*place, 0)])
+    for start in range(0, len(messages), BATCH_RECORDS):
+        outputs.begin(place, 1)
+        compiled.run(messages[start : start + BATCH_RECORDS], outputs, 0, _refuse)
+        outputs.end(place)
+        if keep is not None:
+            keep += outputs
+        outputs.clear()
 
 
 def _framework(session: Session, compiled: CompiledSource, messages: list[Message]) -> None:

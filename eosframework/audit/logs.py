@@ -98,8 +98,12 @@ class Logs:
         """Return the committed positions of the inputs, those that no open transaction can move.
 
         Raises:
-            StartRefused: there is none.
+            StartRefused: there is none, or no topic is read.
         """
+        if not self._input_topics:
+            raise StartRefused(
+                f"application {self._application!r} writes to no topic; there is nothing to audit"
+            )
         positions = {
             position.topic_partition: position
             for position in self._stable_positions()
@@ -114,12 +118,13 @@ class Logs:
         return positions
 
     def _stable_positions(self) -> list[Position]:
+        inputs = self.inputs
         deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
         while True:
             try:
-                return self.admin.committed(self._application, self.inputs)
+                return self.admin.committed(self._application, inputs)
             except ClusterUnreachable:
-                self.admin.committed(self._application, self.inputs, stable=False)
+                self.admin.committed(self._application, inputs, stable=False)
                 if time.monotonic() > deadline:
                     raise RunError(
                         f"a transaction of {self._application!r} has held its positions open for "
