@@ -48,7 +48,11 @@ class Round:
 
 
 def run(session: Session, options: Options, report: Report) -> None:
-    """Break connections of workers with few and many tasks; then leave such workers in peace."""
+    """Break connections of workers with few and many tasks; then leave such workers in peace.
+
+    Raises:
+        ProcessFailed: a worker ended, or its rounds show nothing.
+    """
     breaks = options.rounds or DEFAULT_BREAKS
     costs = {tasks: _rounds(session, tasks, breaks=breaks) for tasks in TASKS}
     _report_costs(report, costs)
@@ -133,7 +137,7 @@ def _report_costs(report: Report, costs: dict[int, list[Round]]) -> None:
     rows: list[tuple[str, ...]] = []
     data: dict[str, Any] = {}
     for tasks, rounds in costs.items():
-        quiet = statistics.median(r.seconds for r in rounds if not r.waited)
+        quiet = _quiet_seconds(rounds)
         kinds = {
             "none, but waited for statistics": [r for r in rounds if r.waited and not r.recycled],
             "one": [r for r in rounds if r.recycled == 1],
@@ -156,7 +160,7 @@ def _report_alarms(report: Report, healthy: dict[int, list[Round]], seconds: flo
     rows: list[tuple[str, ...]] = []
     for tasks, rounds in healthy.items():
         waits = [r for r in rounds if r.waited]
-        quiet = statistics.median(r.seconds for r in rounds if not r.waited)
+        quiet = _quiet_seconds(rounds)
         delays = sorted((r.seconds - quiet) * 1000 for r in waits)
         counts = (len(rounds), len(waits), sum(r.recycled for r in rounds))
         transactions = sum(r.tasks for r in rounds)
@@ -175,6 +179,18 @@ def _report_alarms(report: Report, healthy: dict[int, list[Round]], seconds: flo
         for tasks, rounds in healthy.items()
     }
     report.add("protection-alarms", table, {"seconds": seconds, "rounds": data})
+
+
+def _quiet_seconds(rounds: Sequence[Round]) -> float:
+    """Return what a round took that waited for nothing.
+
+    Raises:
+        ProcessFailed: there was none.
+    """
+    quiet = [r.seconds for r in rounds if not r.waited]
+    if not quiet:
+        raise ProcessFailed(f"none of {len(rounds)} rounds was quiet; give it longer")
+    return statistics.median(quiet)
 
 
 def _median_and_p95(ordered: Sequence[float]) -> tuple[str, str]:
