@@ -454,8 +454,8 @@ CASES = [
     Case(
         "ignored-properties",
         W,
-        lambda: with_properties(session_timeout_ms=9000),
-        "9000; a worker uses 45000",
+        lambda: with_properties(max_poll_interval_ms=9000),
+        "9000; a worker uses 300000",
         "remove it from kafka.properties",
     ),
     Case(
