@@ -16,17 +16,15 @@ from tests.support.debian_postgres import both, identity, promote, start_primary
 from tests.support.pipeline import wait_until
 
 
-@pytest.fixture(scope="module")
-def primary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with start_primary(tmp_path_factory.mktemp("debian") / "primary") as server:
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[PostgresServer]:
+    with start_primary(tmp_path / "primary") as server:
         yield server
 
 
-@pytest.fixture(scope="module")
-def standby(
-    primary: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PostgresServer]:
-    with start_standby(primary, tmp_path_factory.mktemp("debian") / "standby") as server:
+@pytest.fixture
+def standby(primary: PostgresServer, tmp_path: Path) -> Iterator[PostgresServer]:
+    with start_standby(primary, tmp_path / "standby") as server:
         yield server
 
 
