@@ -160,6 +160,7 @@ class Pipeline:
         self.outputs = {f"{name}.{output}": factor for output, factor in outputs.items()}
         self.workers: list[WorkerProcess] = []
         self._fed = 0
+        self._producer: Producer | None = None
         self.partitions = partitions
         directory.mkdir(parents=True, exist_ok=True)
         self.topology_file = directory / "topology.yaml"
@@ -186,15 +187,7 @@ class Pipeline:
 
     def feed(self, count: int) -> None:
         """Append the next `count` numbers to the input, spread over its partitions."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-                "socket.timeout.ms": 5000,
-                "reconnect.backoff.max.ms": 500,
-            }
-        )
+        producer = self._producer = self._producer or self._new_producer()
         for n in range(self._fed, self._fed + count):
             producer.produce(
                 self.source,
@@ -207,6 +200,18 @@ class Pipeline:
                 producer.poll(0)
         assert producer.flush(60) == 0
         self._fed += count
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": 1_000_000,
+                "socket.timeout.ms": 5000,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 2000,
+            }
+        )
 
     def start_worker(
         self,
