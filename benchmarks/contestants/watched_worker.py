@@ -23,8 +23,13 @@ from eosframework.kafka.watch import Sample, StatsSamples
 from eosframework.processing.ports import Commit, Committed
 
 
-def watch_rounds(file: BinaryIO) -> None:
-    """Write when each round began, what it took, and whether statistics had to be asked."""
+def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
+    """Write when each round began, what it took, and whether statistics had to be asked.
+
+    Args:
+        file: takes a line for each.
+        started: is set after the first.
+    """
     newest, commit = StatsSamples.newest, KafkaOutputs.commit
     asked: list[None] = []
 
@@ -34,25 +39,27 @@ def watch_rounds(file: BinaryIO) -> None:
 
     def timed(outputs: KafkaOutputs, commits: Sequence[Commit]) -> list[Committed]:
         asked.clear()
-        started = time.monotonic()
+        begun = time.monotonic()
         results = commit(outputs, commits)
         line = {
-            "at": started,
-            "seconds": time.monotonic() - started,
+            "at": begun,
+            "seconds": time.monotonic() - begun,
             "tasks": len(commits),
             "waited": bool(asked),
             "recycled": sum(result.recycled for result in results),
         }
         file.write(orjson.dumps(line) + b"\n")
         file.flush()
+        started.set()
         return results
 
     StatsSamples.newest = counted
     KafkaOutputs.commit = timed
 
 
-def break_connections(port: int, seconds: float) -> None:
-    """Break one connection, then all, then one …, at irregular moments, for ever."""
+def break_connections(port: int, seconds: float, started: threading.Event) -> None:
+    """Break one connection, then all, then one …, at irregular moments, once it has started."""
+    started.wait()
     only_one = True
     while True:
         time.sleep(random.uniform(0.75, 1.25) * seconds)
@@ -82,11 +89,12 @@ def connections_to(port: int) -> list[socket.socket]:
 
 if __name__ == "__main__":
     with open(os.environ["BENCH_ROUNDS"], "wb") as rounds_file:
-        watch_rounds(rounds_file)
+        first_round = threading.Event()
+        watch_rounds(rounds_file, first_round)
         if pause := os.environ.get("BENCH_BREAK_SECONDS"):
             threading.Thread(
                 target=break_connections,
-                args=(int(os.environ["BENCH_BROKER"]), float(pause)),
+                args=(int(os.environ["BENCH_BROKER"]), float(pause), first_round),
                 daemon=True,
             ).start()
         main()
