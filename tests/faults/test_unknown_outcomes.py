@@ -140,7 +140,8 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     )
     if answer == "request_comes_late":
         wait_until(deliver_what_came, "the late requests' arrival")
-        assert not refused.pop(RECYCLING), "an init is never refused; it fences its own worker"
+        # Where the next transaction is open, a late init ends that first.
+        assert refused.pop(RECYCLING) <= {"CONCURRENT_TRANSACTIONS"}
         assert all(refused.values()), refused
     scene.finish()
     assert not scene.worker.events("output_rejected"), "no record is to blame for its broker"
