@@ -37,10 +37,12 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         asked.append(None)
         return newest(samples)
 
-    def timed(outputs: KafkaOutputs, commits: Sequence[Commit]) -> list[Committed]:
+    def timed(
+        outputs: KafkaOutputs, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         asked.clear()
         begun = time.monotonic()
-        results = commit(outputs, commits)
+        results = commit(outputs, commits, within_seconds)
         line = {
             "at": begun,
             "seconds": time.monotonic() - begun,
