@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import StrEnum
 from types import FrameType
 
 import structlog
@@ -22,6 +23,7 @@ from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.worker_clients import group_settings, producer_client
+from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_source
 from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
@@ -36,27 +38,52 @@ TAKEOVER_DEADLINE_SECONDS = 120.0
 group would give the partitions to somebody else."""
 
 
-def prepare(application: str, settings: Settings) -> Graph:
-    """Return the topology `application` names, after asking the cluster whether it can start.
+class Kind(StrEnum):
+    """What a worker does: the two kinds have groups of their own, so neither waits for the other.
+
+    A database that is away holds no transform up.
+    """
+
+    TRANSFORMS = "transforms"
+    TABLES = "tables"
+
+
+def load(application: str) -> Graph:
+    """Return the topology that `application` names.
+
+    Raises:
+        TopologyError: it cannot be loaded, or does not hold together.
+    """
+    return resolve(load_app(application))
+
+
+def kinds(graph: Graph) -> list[Kind]:
+    """Return what a graph needs workers for; rows come to be before they are written."""
+    has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.persisters}
+    return [kind for kind, parts in has.items() if parts]
+
+
+def prepare(graph: Graph, settings: Settings) -> None:
+    """Make sure that workers can start.
 
     Raises:
         UserError: nothing was started; says what is wrong and what to do.
     """
-    graph = resolve(load_app(application))
     admin = ClusterAdmin(settings.kafka)
     check_start(graph, settings, admin, _registry(graph, settings, admin))
-    return graph
 
 
-def run_in_process(application: str, settings: Settings, *, until_caught_up: bool) -> None:
+def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
     """Run a worker in this process until it is caught up or asked to stop.
+
+    Returns:
+        Whether it was asked to stop.
 
     Raises:
         UserError: nothing was started.
         RunError: processing cannot go on; what was complete is committed.
         InstanceFenced: another worker took this one's identity over.
     """
-    graph = resolve(load_app(application))
     with own_instance(graph.application, settings.worker.instance) as instance:
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
@@ -66,12 +93,20 @@ def run_in_process(application: str, settings: Settings, *, until_caught_up: boo
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
                 show(counts)
+                if PIPE_VARIABLE in os.environ and os.getppid() != parent:
+                    worker.stop()
 
-            worker = _worker(graph, settings, instance, registry, facts, on_round)
-            _stop_on_signals(worker)
+            parent = os.getppid()
+            worker: Worker | PersisterWorker
+            if kind is Kind.TABLES:
+                worker = _persister(graph, settings, instance, facts, on_round)
+            else:
+                worker = _worker(graph, settings, instance, registry, facts, on_round)
+            requested = _stop_on_signals(worker)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
+    return bool(requested)
 
 
 def plan_of(graph: Graph, *, receipts: bool = False) -> Plan:
@@ -92,7 +127,7 @@ def _worker(
     instance: str,
     registry: Registry,
     facts: Facts,
-    show: Callable[[WorkerCounts], None],
+    on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
@@ -100,7 +135,6 @@ def _worker(
         group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
     )
-    parent = os.getppid()
     options = WorkerOptions(
         commit_interval_seconds=worker.commit_interval_seconds,
         transaction_timeout_seconds=worker.transaction_timeout_seconds,
@@ -110,13 +144,7 @@ def _worker(
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
     )
-
-    def on_round(counts: WorkerCounts) -> None:
-        show(counts)
-        if PIPE_VARIABLE in os.environ and os.getppid() != parent:
-            made.stop()
-
-    made = Worker(
+    return Worker(
         plan_of(graph, receipts=worker.receipts),
         log,
         _outputs(graph, settings, facts, log),
@@ -124,7 +152,19 @@ def _worker(
         options,
         on_round=on_round,
     )
-    return made
+
+
+def _persister(
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    facts: Facts,
+    on_round: Callable[[WorkerCounts], None],
+) -> PersisterWorker:
+    # Whoever fills no tables needs no driver of a database.
+    from eosframework.carrying import persister_worker
+
+    return persister_worker(graph, settings, instance, facts, on_round)
 
 
 def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
@@ -155,12 +195,16 @@ def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry
 
 
 def _watchdog(settings: Settings) -> Watchdog:
-    """A turn may take partitions over, commit, replace producers and read offsets."""
-    worker = settings.worker
+    """A turn may take partitions over, commit, replace producers and read offsets.
+
+    That of a persister may claim and write, each a few statements long.
+    """
+    worker, database = settings.worker, settings.database
     return Watchdog(
         turn_seconds=TAKEOVER_DEADLINE_SECONDS
         + 4 * worker.transaction_timeout_seconds
-        + 4 * settings.kafka.request_timeout_seconds,
+        + 4 * settings.kafka.request_timeout_seconds
+        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds),
         stop_seconds=worker.stop_deadline_seconds,
         restarted=PIPE_VARIABLE in os.environ,
     )
@@ -188,8 +232,12 @@ def _collect_rarely() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _stop_on_signals(worker: Worker) -> None:
-    """SIGTERM or SIGINT asks the worker to stop; the same one again ends the process."""
+def _stop_on_signals(worker: Worker | PersisterWorker) -> list[int]:
+    """SIGTERM or SIGINT asks the worker to stop; the same one again ends the process.
+
+    Returns:
+        The signals that came, then and later.
+    """
     requested: list[int] = []
 
     def asked(number: int, frame: FrameType | None) -> None:
@@ -202,3 +250,4 @@ def _stop_on_signals(worker: Worker) -> None:
 
     signal.signal(signal.SIGTERM, asked)
     signal.signal(signal.SIGINT, asked)
+    return requested

@@ -72,6 +72,11 @@ class Supervisor:
         self._exit_code = 0
         self._events = structlog.get_logger("eosframework.supervisor")
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the children were asked to stop."""
+        return self._stopping_since is not None
+
     def run(self) -> int:
         """Run until every child is done or SIGTERM or SIGINT asks to stop.
 
@@ -211,6 +216,12 @@ def _counts(child: _Child) -> list[WorkerCounts]:
     return [child.done_counts, child.counts]
 
 
-def instances_for(base: str, processes: int) -> list[str]:
-    """Return the names of the children of the supervisor that holds `base`."""
-    return [f"{base}.{number}" for number in range(processes)]
+def instances_for(base: str, processes: int, kind: str = "") -> list[str]:
+    """Return the names of the children of the supervisor that holds `base`.
+
+    Args:
+        base: name of the supervisor.
+        processes: how many children there are.
+        kind: tells children that do different things apart.
+    """
+    return [f"{base}.{kind}{'.' if kind else ''}{number}" for number in range(processes)]

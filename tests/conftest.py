@@ -172,3 +172,48 @@ def make_pipeline(
     yield make
     for pipeline in made:
         pipeline.stop()
+
+
+@pytest.fixture
+def make_outbox(
+    kafka: KafkaService, make_database: Callable[[], str], tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
+    """Make outboxes (tests/support/outbox.py) on the shared servers; their relays are ended."""
+    from tests.support.outbox import OutboxWorld
+
+    made: list[OutboxWorld] = []
+
+    def make(
+        *, dsn: str | None = None, bootstrap_servers: str | None = None, **options: Any
+    ) -> OutboxWorld:
+        place = tmp_path / f"outbox{len(made)}"
+        brokers = bootstrap_servers or kafka.bootstrap_servers
+        made.append(OutboxWorld(brokers, dsn or make_database(), place, **options))
+        return made[-1]
+
+    yield make
+    for outbox in made:
+        outbox.stop()
+
+
+@pytest.fixture
+def make_tables(
+    kafka: KafkaService,
+    make_database: Callable[[], str],
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+) -> Iterator[Callable[..., Any]]:
+    """Make applications that fill tables (tests/support/tables.py); their workers are ended."""
+    from tests.support.tables import TablesWorld
+
+    made: list[TablesWorld] = []
+
+    def make(*, dsn: str | None = None, **options: Any) -> TablesWorld:
+        name = unique_name("app")
+        chosen = dsn or make_database()
+        made.append(TablesWorld(kafka.bootstrap_servers, name, tmp_path / name, chosen, **options))
+        return made[-1]
+
+    yield make
+    for tables in made:
+        tables.stop()

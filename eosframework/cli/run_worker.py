@@ -19,7 +19,10 @@ def run_worker(
     config: ConfigOption = None,
     assignments: SetOption = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Worker processes; a killed one is restarted at once.")
+        int,
+        typer.Option(
+            min=1, help="Worker processes of each kind; a killed one is restarted at once."
+        ),
     ] = 1,
     until_caught_up: Annotated[
         bool,
@@ -28,6 +31,9 @@ def run_worker(
 ) -> None:
     """Run a topology: each record takes effect exactly once.
 
+    What transforms and what fills tables of a database are workers of two kinds. Where a topology
+    needs both, they are processes of their own, and a database that is away holds no transform up.
+
     SIGTERM and Ctrl-C commit what is complete, leave the group and exit with 0.
     """
     from eosframework.config import load_settings
@@ -35,12 +41,22 @@ def run_worker(
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
-    if processes == 1:
-        from eosframework.runtime import run_in_process
-
-        run_in_process(application, settings, until_caught_up=until_caught_up)
-    else:
+    if processes > 1 or not _ran_here(application, settings, until_caught_up):
         raise typer.Exit(_supervise(application, settings, processes, until_caught_up))
+
+
+def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
+    """Run a worker in this process, unless two kinds have to run at the same time."""
+    from eosframework.runtime import kinds, load, run_in_process
+
+    graph = load(application)
+    wanted = kinds(graph)
+    if len(wanted) > 1 and not until_caught_up:
+        return False
+    for kind in wanted:
+        if run_in_process(graph, settings, kind, until_caught_up=until_caught_up):
+            break
+    return True
 
 
 def _supervise(application: str, settings: Settings, processes: int, until_caught_up: bool) -> int:
@@ -48,27 +64,54 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
     from eosframework.cli import exit_code_of
     from eosframework.forked import answer_of
     from eosframework.instance import own_instance
-    from eosframework.runtime import prepare, run_in_process
+    from eosframework.runtime import Kind
     from eosframework.supervisor import Supervisor, instances_for
 
-    def check() -> tuple[int, str]:
-        names: list[str] = []
-        code = exit_code_of(lambda: names.append(prepare(application, settings).application))
-        return code, "".join(names)
-
-    def run_child(instance: str) -> int:
-        import structlog
-
-        # Workers under one supervisor write into one log.
-        structlog.contextvars.bind_contextvars(instance=instance)
-        own = settings.with_instance(instance)
-        return exit_code_of(
-            lambda: run_in_process(application, own, until_caught_up=until_caught_up)
-        )
-
-    code, name = answer_of(check)
+    code, answer = answer_of(lambda: _checked(application, settings))
     if code != 0:
         return code
+    name, *wanted = answer.split()
     deadline_seconds = settings.worker.stop_deadline_seconds + 10
     with own_instance(name, settings.worker.instance) as base:
-        return Supervisor(run_child, instances_for(base, processes), deadline_seconds).run()
+        children = {
+            instance: kind
+            for kind in map(Kind, wanted)
+            for instance in instances_for(base, processes, kind if kind is Kind.TABLES else "")
+        }
+
+        def run_child(instance: str) -> int:
+            import structlog
+
+            from eosframework.runtime import load, run_in_process
+
+            # Workers under one supervisor write into one log.
+            structlog.contextvars.bind_contextvars(instance=instance)
+            own, kind = settings.with_instance(instance), children[instance]
+            return exit_code_of(
+                lambda: run_in_process(
+                    load(application), own, kind, until_caught_up=until_caught_up
+                )
+            )
+
+        stages = [[i for i, of in children.items() if of == kind] for kind in wanted]
+        for stage in stages if until_caught_up else [list(children)]:
+            supervisor = Supervisor(run_child, stage, deadline_seconds)
+            code = supervisor.run()
+            if code != 0 or supervisor.is_stopping:
+                break
+        return code
+
+
+def _checked(application: str, settings: Settings) -> tuple[int, str]:
+    """Return an exit code, and the application's name with the kinds of its workers."""
+    from eosframework.cli import exit_code_of
+    from eosframework.runtime import kinds, load, prepare
+
+    answer: list[str] = []
+
+    def check() -> None:
+        graph = load(application)
+        prepare(graph, settings)
+        answer.extend([graph.application, *kinds(graph)])
+
+    return exit_code_of(check), " ".join(answer)

@@ -182,6 +182,12 @@ class DatabaseSettings(_Section):
     longest_pause_seconds: float = Field(default=5.0, gt=0)
     """Longest pause between two attempts to reach a database that is away, in seconds."""
 
+    commit_interval_seconds: float = Field(default=0.2, gt=0)
+    """Seconds between transactions that write rows to tables. One that takes long stretches it."""
+
+    batch_rows: int = Field(default=10_000, gt=0)
+    """Rows that are written without waiting for the interval."""
+
 
 class OutboxSourceKind(StrEnum):
     """Where published messages wait for the relay."""

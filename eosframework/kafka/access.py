@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eosframework.topology.graph import Graph
-from eosframework.txnid import prefix
+from eosframework.txnid import prefix, tables_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ def needed_access(
     """Return everything that a worker of this topology has to be allowed."""
     return [
         *topic_access(graph, sources, sinks),
+        *tables_access(graph),
         Access("Topic", registry, ("Create", "Read", "Write", "Describe", "DescribeConfigs")),
         Access("TransactionalId", prefix(graph.application), ("Write", "Describe"), is_prefix=True),
         Access("Cluster", None, ("DescribeConfigs",)),
@@ -57,5 +58,15 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
     return [
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
         *(Access("Topic", topic, ("Write", "Describe")) for topic in sinks),
-        Access("Group", graph.application, ("Read", "Describe")),
+        *([Access("Group", graph.application, ("Read", "Describe"))] if sources else []),
+    ]
+
+
+def tables_access(graph: Graph) -> list[Access]:
+    """Return what it does with the topics that go to tables, and with the group for that."""
+    if not graph.persisters:
+        return []
+    return [
+        *(Access("Topic", persister.topic, ("Read", "Describe")) for persister in graph.persisters),
+        Access("Group", tables_group(graph.application), ("Read", "Describe")),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.access import topic_access
+from eosframework.kafka.access import tables_access, topic_access
 from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.properties import CLIENT_ID
@@ -85,7 +85,9 @@ def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry:
 
 def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
     """Ask the cluster for everything that the rules need."""
-    topics = admin.describe_topics([*source_topics(graph), *sink_topics(graph)])
+    topics = admin.describe_topics(
+        sorted({*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)})
+    )
     # First of the questions about the group: of one that is denied, others only time out.
     group = admin.describe_group(graph.application)
     brokers = admin.broker_settings()
@@ -133,6 +135,11 @@ def sink_topics(graph: Graph) -> list[str]:
     return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
 
 
+def persisted_topics(graph: Graph) -> list[str]:
+    """Return the topics that go to tables, sorted; some are its own, some are sources."""
+    return sorted(persister.topic for persister in graph.persisters)
+
+
 def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
     """Return the entries that the registry does not have yet."""
     entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
@@ -163,7 +170,7 @@ def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
     """Raise if somebody else goes by this application's name."""
     declared, known = source_topics(graph), sorted(facts.registered.topics)
-    if known and not set(declared) & set(known):
+    if known and declared and not set(declared) & set(known):
         raise StartRefused(
             f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
             f"this topology reads {', '.join(declared)}: two applications of one name would "
@@ -199,7 +206,11 @@ def refuse_denied_access(graph: Graph, facts: Facts) -> None:
     """Raise if an ACL is missing that the first record would ask for."""
     allowed = {f"Topic {name}": topic.allowed for name, topic in facts.topics.items()}
     allowed[f"Group {graph.application}"] = facts.group.allowed
-    for access in topic_access(graph, source_topics(graph), sink_topics(graph)):
+    needed = [
+        *topic_access(graph, source_topics(graph), sink_topics(graph)),
+        *tables_access(graph),
+    ]
+    for access in needed:
         if missing := access.missing(allowed.get(f"{access.kind} {access.name}")):
             raise StartRefused(
                 f"this principal is not allowed {missing} on {access.kind.lower()} {access.name}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, NoReturn, cast
 
@@ -136,6 +137,15 @@ class KafkaInputLog:
         for answer in answers:
             if answer.error is not None:
                 self._raise(KafkaException(answer.error), Call.SEND_OFFSETS)
+
+    def tell(self, positions: Sequence[Position]) -> None:
+        """Show the group how far somebody is, without waiting and without a promise.
+
+        For displays of lag, where the positions proper are kept elsewhere.
+        """
+        offsets = [to_kafka(position) for position in positions]
+        with suppress(KafkaException):
+            self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver messages of these partitions again."""

@@ -14,6 +14,7 @@ from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
 from eosframework.kafka.guards import (
     Facts,
     gather,
+    persisted_topics,
     refuse,
     retention_note,
     sink_topics,
@@ -22,6 +23,9 @@ from eosframework.kafka.guards import (
 from eosframework.kafka.registry import Registry
 from eosframework.topology.graph import Graph
 from eosframework.txnid import tasks
+
+KEPT = {"retention.ms": "-1"}
+"""Of topics of rows: a broker must not delete what the database may not have yet."""
 
 
 class TopicRole(StrEnum):
@@ -115,9 +119,15 @@ def apply(
         ClusterUnreachable: no broker answered in time.
     """
     planned = plan(graph, settings, admin, registry)
+    rows = {p.topic for p in graph.persisters if p.sub_topology is not None}
     created = admin.create_topics(
         [
-            TopicToCreate(topic.name, topic.partitions or 1, topic.replication_factor)
+            TopicToCreate(
+                topic.name,
+                topic.partitions or 1,
+                topic.replication_factor,
+                config=KEPT if topic.name in rows else None,
+            )
             for topic in planned.topics
             if topic.create and topic.role is not TopicRole.REGISTRY
         ]
@@ -131,8 +141,9 @@ def _planned(
     graph: Graph, settings: Settings, topics: Mapping[str, TopicFacts]
 ) -> list[PlannedTopic]:
     sinks = set(sink_topics(graph))
+    lanes = _rows_partitions(graph, topics)
     planned: list[PlannedTopic] = []
-    for name in sorted({*source_topics(graph), *sinks}):
+    for name in sorted({*source_topics(graph), *sinks, *persisted_topics(graph)}):
         facts, is_sink = topics[name], name in sinks
         create = is_sink and not facts.exists
         planned.append(
@@ -140,12 +151,26 @@ def _planned(
                 name=name,
                 role=TopicRole.SINK if is_sink else TopicRole.SOURCE,
                 exists=facts.exists,
-                partitions=facts.partitions or (settings.topics.partitions if create else None),
+                partitions=facts.partitions
+                or (lanes.get(name, settings.topics.partitions) if create else None),
                 replication_factor=facts.replication_factor or settings.topics.replication_factor,
                 create=create,
             )
         )
     return planned
+
+
+def _rows_partitions(graph: Graph, topics: Mapping[str, TopicFacts]) -> dict[str, int]:
+    """Return how many partitions topics of rows get: as many as their writer has tasks."""
+    sources = {
+        part.name: [source.topic for source in part.sources] for part in graph.sub_topologies
+    }
+    found = {
+        persister.topic: max(topics[name].partitions for name in sources[persister.sub_topology])
+        for persister in graph.persisters
+        if persister.sub_topology is not None
+    }
+    return {topic: count for topic, count in found.items() if count}
 
 
 def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:

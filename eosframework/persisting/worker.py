@@ -52,7 +52,6 @@ from eosframework.topology.graph import Persister
 
 IDLE_SECONDS = 0.1
 BACKOFF_SECONDS = 0.2
-LONGEST_BACKOFF_SECONDS = 5.0
 OVERTAKEN_IN_A_ROW = 3
 """A partition overtaken this often without a write in between has a rival with the same name."""
 
@@ -64,10 +63,12 @@ class PersisterOptions:
     Args:
         batch_rows: so many rows are written without waiting for the interval.
         heartbeat_interval_seconds: of the group; an overtaken partition waits for two.
+        longest_pause_seconds: between two attempts to reach a database that is away.
     """
 
     commit_interval_seconds: float
     longest_interval_seconds: float
+    longest_pause_seconds: float
     heartbeat_interval_seconds: float
     batch_records: int
     batch_rows: int
@@ -365,7 +366,9 @@ class PersisterWorker:
         now = self._clock()
         for task in tasks:
             task.attempts += 1
-            pause_seconds = min(BACKOFF_SECONDS * 2**task.attempts, LONGEST_BACKOFF_SECONDS)
+            pause_seconds = min(
+                BACKOFF_SECONDS * 2 ** min(task.attempts, 16), self._options.longest_pause_seconds
+            )
             task.drop(now + (pause_seconds if task.attempts > 1 else 0))
         self._log.pause([task.partition for task in tasks])
         if self._away_since is None:

@@ -12,6 +12,7 @@ from eosframework.txnid.identity import (
     refuse_reserved_name,
     registry_topic,
     rows_topic,
+    tables_group,
 )
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "refuse_reserved_name",
     "registry_topic",
     "rows_topic",
+    "tables_group",
     "tasks",
 ]

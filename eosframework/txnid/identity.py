@@ -108,6 +108,11 @@ def rows_topic(application: str, stream: str) -> str:
     return f"{application}.{stream}.rows"
 
 
+def tables_group(application: str) -> str:
+    """Return the consumer group whose members share out what goes to tables."""
+    return f"{application}.tables"
+
+
 def refuse_bad_name(what: str, name: str) -> None:
     """Raise unless `name` can be part of a transactional id.
 

@@ -43,6 +43,7 @@ class Run:
         options = PersisterOptions(
             commit_interval_seconds=0.1,
             longest_interval_seconds=10,
+            longest_pause_seconds=5,
             heartbeat_interval_seconds=1,
             batch_records=10,
             batch_rows=1000,

@@ -1,0 +1,87 @@
+"""Composition of what fills tables: settings and a graph become a persister's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from eosframework.config import Settings, Start
+from eosframework.database import Database
+from eosframework.database.persisting import PostgresRowStore
+from eosframework.kafka.guards import Facts
+from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.worker_clients import tables_group_settings
+from eosframework.persisting.worker import PersisterOptions, PersisterWorker
+from eosframework.processing.worker import WorkerCounts
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Graph
+
+LONGEST_INTERVAL_SECONDS = 5.0
+"""No slow database stretches the interval beyond this."""
+
+
+def tables_database(graph: Graph, settings: Settings) -> Database:
+    """Return the database that the tables are in.
+
+    Raises:
+        ConfigurationError: none is named.
+    """
+    name = f"eosframework {graph.application}"
+    return Database(settings.database, application_name=name)
+
+
+def persister_worker(
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    facts: Facts,
+    on_round: Callable[[WorkerCounts], None],
+) -> PersisterWorker:
+    """Return the worker that carries a graph's topics into tables.
+
+    Raises:
+        ConfigurationError: no database is named, or a property would break the guarantee.
+    """
+    log = KafkaInputLog(
+        client_properties(settings.kafka, Role.CONSUMER),
+        tables_group_settings(graph.application, settings, instance),
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+    )
+    topic_ids = {p.topic: str(facts.topics[p.topic].topic_id) for p in graph.persisters}
+    return PersisterWorker(
+        graph.application,
+        graph.persisters,
+        log,
+        PostgresRowStore(tables_database(graph, settings), graph.application, topic_ids),
+        PersisterOptions(
+            commit_interval_seconds=settings.database.commit_interval_seconds,
+            longest_interval_seconds=LONGEST_INTERVAL_SECONDS,
+            longest_pause_seconds=settings.database.longest_pause_seconds,
+            heartbeat_interval_seconds=settings.worker.heartbeat_interval_seconds,
+            batch_records=settings.worker.batch_records,
+            batch_rows=settings.database.batch_rows,
+            leave_on_stop=settings.worker.leave_on_stop,
+        ),
+        start=_starts(graph, settings, log),
+        tell_group=log.tell,
+        on_round=on_round,
+    )
+
+
+def _starts(
+    graph: Graph, settings: Settings, log: KafkaInputLog
+) -> Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]:
+    """Return where partitions start that were never written.
+
+    The application's own topics are read from their first row whatever `worker.start` says:
+    where the application itself started is decided where it reads its sources.
+    """
+    own = {p.topic for p in graph.persisters if p.sub_topology is not None}
+    from_end = settings.worker.start is Start.LATEST
+
+    def start(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        late = [p for p in partitions if from_end and p.topic not in own]
+        early = [p for p in partitions if p not in late]
+        return {**log.beginning_offsets(early), **log.end_offsets(late)}
+
+    return start

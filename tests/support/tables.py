@@ -1,0 +1,124 @@
+"""A topology that ends in tables, its workers, and an independent look at what is in them.
+
+The verifier shares no code with the framework: it reads the input with a plain consumer and the
+tables with plain psycopg.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+
+from tests.support.commands import Finished, Folder
+from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
+
+DIRECT = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  kept:
+    from: numbers
+    to: [{table: numbers, mode: append}]
+"""
+
+
+@dataclass
+class Kept:
+    """What an independent reader found in a table, against the input."""
+
+    lost: list[int] = field(default_factory=list)
+    duplicated: list[int] = field(default_factory=list)
+    unexpected: list[int] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return self == Kept()
+
+
+class TablesWorld(Pipeline):
+    """One application that fills tables of a database of its own.
+
+    Args:
+        dsn: of the database, for the test; workers may be given another way to it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        dsn: str,
+        *,
+        topology: str = DIRECT,
+        partitions: int = 4,
+    ) -> None:
+        super().__init__(
+            bootstrap_servers,
+            name,
+            directory,
+            topology=topology,
+            partitions=partitions,
+            outputs={},
+        )
+        self.dsn = dsn
+
+    def start_worker(
+        self, *arguments: str, dsn: str | None = None, **options: Any
+    ) -> WorkerProcess:
+        """Start `run-worker`; `dsn` is how it reaches the database."""
+        own = {"EOS_DATABASE__DSN": dsn or self.dsn}
+        environment: Mapping[str, str] = {**own, **(options.pop("environment", None) or {})}
+        return super().start_worker(*arguments, environment=environment, **options)
+
+    def run(self, command: str, *arguments: str, seconds: float = 90) -> Finished:
+        """Run another command on this topology to its end."""
+        return Folder(self.directory, self.bootstrap_servers).run(
+            command,
+            str(self.topology_file),
+            *arguments,
+            environment={"EOS_DATABASE__DSN": self.dsn},
+            seconds=seconds,
+        )
+
+    def apply(self) -> None:
+        done = self.run("apply")
+        assert done.exit_code == 0, done.err
+
+    def see(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What a plain connection is answered."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def count(self, table: str = "numbers") -> int:
+        return self.see(f"SELECT count(*) FROM {table}")[0][0]
+
+    def wait_for(self, count: int, table: str = "numbers", seconds: float = 90) -> None:
+        wait_until(lambda: self.count(table) >= count, f"{count} rows in {table}", seconds)
+
+    def produce(self, *values: Any, key: bytes | None = None, partition: int = 0) -> None:
+        """Append values to the input: bytes as they are, None as null, others as JSON."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        for value in values:
+            raw = value if value is None or isinstance(value, bytes) else json.dumps(value)
+            producer.produce(self.source, raw, key, partition)
+        assert producer.flush(60) == 0
+
+    def kept(self, table: str = "numbers", factor: int = 1) -> Kept:
+        """Compare a table of numbers with the input."""
+        expected = Counter(number_in(message) * factor for message in self.read(self.source))
+        found = Counter(n for (n,) in self.see(f"SELECT n FROM {table}"))
+        extra = found - expected
+        return Kept(
+            lost=sorted((expected - found).elements()),
+            duplicated=sorted(n for n in extra if n in expected),
+            unexpected=sorted(n for n in extra if n not in expected),
+        )
