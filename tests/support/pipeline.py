@@ -334,7 +334,8 @@ class Pipeline:
         return verdict
 
     def stop(self) -> None:
-        """End every process that this pipeline started."""
+        """End every process that this pipeline started, and its producer."""
+        self._producer = None
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.kill()
