@@ -46,6 +46,7 @@ class RegistryPositions:
         settle_seconds: float,
     ) -> None:
         self.topic = registry_topic(name)
+        self._partition = TopicPartition(self.topic, 0)
         self._settings = settings
         self._admin = admin
         self._shards = shards
@@ -59,13 +60,22 @@ class RegistryPositions:
         Raises:
             ClusterUnreachable: nobody answered, or a transaction stays in doubt.
         """
-        partition = TopicPartition(self.topic, 0)
-        end = self._settled_end(partition)
-        first = self._admin.log_bounds([partition])[partition][0]
+        return self._read_to(self._settled_end())
+
+    def decided(self) -> Mapping[int, RelayPosition]:
+        """Return what is committed and not behind a transaction in doubt; waits for nothing.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._read_to(self._admin.log_bounds([self._partition])[self._partition][1])
+
+    def _read_to(self, end: int) -> Mapping[int, RelayPosition]:
+        first = self._admin.log_bounds([self._partition])[self._partition][0]
         tail = FIRST_TAIL_RECORDS
         while True:
             start = max(first, end - tail)
-            entries = self._entries(partition, start, end)
+            entries = self._entries(start, end)
             if start == first or all(shard in entries for shard in range(self._shards)):
                 return {
                     shard: RelayPosition.from_entry(entry)
@@ -109,8 +119,9 @@ class RegistryPositions:
             for values in self._admin.broker_settings().values()
         )
 
-    def _settled_end(self, partition: TopicPartition) -> int:
+    def _settled_end(self) -> int:
         """Return the end of what is decided, once that is all there was when this was asked."""
+        partition = self._partition
         written = self._admin.high_watermarks([partition])[partition]
         deadline = time.monotonic() + self._settle_seconds
         while True:
@@ -125,10 +136,10 @@ class RegistryPositions:
                 )
             time.sleep(LOOK_SECONDS)
 
-    def _entries(self, partition: TopicPartition, start: int, end: int) -> dict[int, Any]:
+    def _entries(self, start: int, end: int) -> dict[int, Any]:
         entries: dict[int, Any] = {}
         prefix = position_key(0).rpartition("/")[0] + "/"
-        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+        for _, messages in read_ranges(self._settings, {self._partition: (start, end)}):
             for message in messages:
                 key = (message.key() or b"").decode()
                 if key.startswith(prefix):

@@ -150,6 +150,10 @@ class PositionLog(Protocol):
         """
         ...
 
+    def decided(self) -> Mapping[int, RelayPosition]:
+        """Return what is committed and not behind a transaction in doubt; waits for nothing."""
+        ...
+
     def output(self, shard: int, position: RelayPosition | None) -> Output:
         """Return what to produce so that a position counts, or that none does."""
         ...

@@ -1,17 +1,19 @@
 """What a relay does after a commit that did not succeed (step 7 of its cycle).
 
-    suspect       recycled already      ─┐
-    abortable     R1 abort and recycle   ├─▶ R2 read the position in the registry
-    unknown       R1 recycle only        │   R3 go on behind it
-    fenced        F1 still the holder? ──┘
+    suspect       recycled already                   ─┐
+    abortable     R0 R1 abort and recycle             ├─▶ R2 read the position in the registry
+    unknown       R0 R1 recycle only                  │   R3 go on behind it
+    fenced        R0 R1 the same, three times at most ─┘
+
+R0 asks the database whether this session still has the right to the shard. A session that lost it
+lost all else with it: the relay gives everything up and stands by, and fences nobody.
 
 After R1 no frame of the old producer can take effect, and what it left open has ended. So R2 reads
 what is decided for good: the position of the transaction in doubt, or the one before it. Any other
 was written by somebody who relays under the same name without asking the same database.
 
-A fenced shard was overtaken, or its transaction expired. Who may relay it is known to the
-database: a session that lost the right loses all else with it, and stands by. One that has it
-takes its id back; three times in a row means a rival from elsewhere.
+A fenced shard was overtaken, or its transaction expired. Whoever has the right takes the id back;
+three times in a row means a rival that asks another database.
 """
 
 from __future__ import annotations
@@ -162,11 +164,7 @@ class ShardRecovery:
         self._counts.fences += 1
         shard.fences_in_a_row += 1
         self._event("shard_fenced", shard, error)
-        if not self._source.holds(shard.number):
-            raise DatabaseAway(
-                f"relay {self._name!r} lost the right to relay shard {shard.number} in the "
-                f"database; another relay has it"
-            )
+        self._require_right(shard)
         if shard.fences_in_a_row >= FENCES_IN_A_ROW:
             raise InstanceFenced(
                 f"transactional.id {shard.output.transactional_id} was taken over "
@@ -177,8 +175,16 @@ class ShardRecovery:
         wait_seconds = _backoff_seconds(shard.fences_in_a_row)
         self._cases[shard.number] = _Case(abort=False, not_before=self._clock() + wait_seconds)
 
+    def _require_right(self, shard: Shard) -> None:
+        if not self._source.holds(shard.number):
+            raise DatabaseAway(
+                f"relay {self._name!r} lost the right to relay shard {shard.number} in the "
+                f"database; another relay has it"
+            )
+
     def _taken_again(self, shard: Shard) -> bool:
         """Take the id again (R1); a failure puts it off."""
+        self._require_right(shard)
         end = self._outputs.abort if self._cases[shard.number].abort else self._outputs.recycle
         [error] = end([shard.output])
         match error:

@@ -2,7 +2,8 @@
 
 Taking a shard over, in this order:
 
-    T1  take the right to it in the database
+    T1  take the right to it in the database, and compare the database's history with the position
+        as far as that is decided: whoever does not belong here fences nobody
     T2  init its transactional.id: fence the last relay and end what it left open
     T3  read its position in the registry topic
     T4  compare the database's history with it, or refuse to send anything
@@ -43,7 +44,7 @@ from eosframework.errors import (
 from eosframework.outbox.cleaning import Cleaning
 from eosframework.outbox.lanes import fair_share
 from eosframework.outbox.ports import OutboxSource, PositionLog
-from eosframework.outbox.position import RelayPosition, refuse_other_history
+from eosframework.outbox.position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.recovery import ShardRecovery
 from eosframework.outbox.shard import Shard
 from eosframework.processing.ports import TransactionalOutputs
@@ -232,8 +233,11 @@ class Relay:
                 numbers.append(number)
         if not numbers:
             return
-        failpoints.hit("relay.after_hold")
         try:
+            decided = self._positions.decided()
+            for number in numbers:
+                self._refuse_other_history(number, decided.get(number))
+            failpoints.hit("relay.after_hold")
             opened = self._opened(numbers)
         except TransactionFatal as error:
             raise RunError(str(error)) from error
@@ -277,8 +281,7 @@ class Relay:
 
     def _start_of(self, number: int, position: RelayPosition | None) -> RelayPosition:
         """Return where to go on (T4, T5)."""
-        found = self._source.found(number)
-        refuse_other_history(self._options.name, self._options.shards, position, found)
+        found = self._refuse_other_history(number, position)
         turn = self._source.next_turn(number)
         return RelayPosition(
             source=found.source,
@@ -288,6 +291,11 @@ class Relay:
             turn=turn,
             shards=self._options.shards,
         )
+
+    def _refuse_other_history(self, number: int, position: RelayPosition | None) -> Found:
+        found = self._source.found(number)
+        refuse_other_history(self._options.name, self._options.shards, position, found)
+        return found
 
     def _give_up(self, shards: list[Shard]) -> None:
         """Discard the producers of shards; whatever they have open is aborted."""

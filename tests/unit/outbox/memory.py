@@ -150,6 +150,9 @@ class MemoryPositions:
                 found[shard] = RelayPosition.from_entry(orjson.loads(value or b""))
         return found
 
+    def decided(self) -> Mapping[int, RelayPosition]:
+        return self.read()
+
     def output(self, shard: int, position: RelayPosition | None) -> Output:
         value = None if position is None else orjson.dumps(position.to_entry())
         return (REGISTRY, value, position_key(shard).encode(), 0, None, None, 1, None)
