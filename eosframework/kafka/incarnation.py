@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -31,7 +32,9 @@ class Incarnation:
     def __init__(self, properties: Properties) -> None:
         complete, samples = with_samples(properties)
         self.producer = new_client(Producer, complete)
-        self.suspicion = Suspicion(samples, self.serve)
+        # Not a method of this object: in a cycle of references the closed client would keep its
+        # thread-local key, of which a process has 1024, until the garbage collector comes.
+        self.suspicion = Suspicion(samples, partial(_serve, self.producer))
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 
@@ -52,8 +55,7 @@ class Incarnation:
 
     def serve(self, seconds: float) -> None:
         """Let statistics arrive; an error here comes back from the next transactional call."""
-        with suppress(KafkaException, SystemError):
-            self.producer.poll(seconds)
+        _serve(self.producer, seconds)
 
     def cause(self, error: BaseException, *, in_transaction: bool) -> BaseException:
         """Return the error behind one that only says that there was one.
@@ -128,3 +130,8 @@ class Incarnation:
 def _expired(error: KafkaError) -> KafkaError:
     code = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
     return KafkaError(code, error.str(), error.fatal(), error.retriable(), True)
+
+
+def _serve(producer: Producer, seconds: float) -> None:
+    with suppress(KafkaException, SystemError):
+        producer.poll(seconds)

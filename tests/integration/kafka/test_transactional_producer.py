@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,31 @@ def test_producing_outside_a_transaction_is_refused(
     assert refused.value.args[0].code() == KafkaError._STATE
     with pytest.raises(KafkaException, match="begin_transaction"):
         producer.commit_transaction()
+
+
+def test_replaced_producers_are_freed_without_the_garbage_collector(
+    make: Callable[..., TransactionalProducer], topic: str
+) -> None:
+    """Each takes one of the 1024 thread-local keys of a process; a worker collects rarely."""
+
+    def alive() -> int:
+        return sum(isinstance(found, Producer) for found in gc.get_objects())
+
+    producer = make()
+    before = alive()
+    gc.disable()
+    try:
+        for turn in range(6):
+            with producer.transaction(30):
+                producer.produce(topic, b"value")
+            producer.recycle(30)
+            producer.begin_transaction()
+            producer.produce(topic, b"value")
+            producer.abort_transaction(30)
+            assert producer.state is State.READY, turn
+        wait_until(lambda: alive() <= before, "the closing of discarded producers")
+    finally:
+        gc.enable()
 
 
 def test_an_idle_producer_does_not_gather_statistics(
