@@ -174,6 +174,10 @@ def ends_clean(
     wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
-    assert not [t for t in brokers.transactions(transactional_ids(worker)) if t.is_open]
+    names = transactional_ids(worker)
+    wait_until(
+        lambda: not any(transaction.is_open for transaction in brokers.transactions(names)),
+        "the end of every transaction",
+    )
     verdict = pipeline.verify()
     assert verdict.clean, verdict

@@ -100,10 +100,13 @@ class ConcurrentReader:
 
     def read_to(self, count: int) -> None:
         """Wait until it has read `count` records; what comes beyond them is kept as well."""
-        wait_until(
-            lambda: self._failure is not None or self.count >= count,
-            f"the concurrent reader's record {count}",
-        )
+
+        def came() -> bool:
+            if self._failure is not None:
+                raise self._failure
+            return self.count >= count
+
+        wait_until(came, f"the concurrent reader's record {count}", seconds=90)
 
     def _read(self) -> None:
         try:

@@ -112,8 +112,22 @@ class ThreeBrokers:
         """The broker that serves a partition; a negative number while there is none."""
         return self._metadata().topics[topic].partitions[partition].leader
 
+    def leads(self, node_id: int) -> bool:
+        """Whether a broker is the leader of any partition."""
+        topics = self._metadata().topics.values()
+        return any(p.leader == node_id for t in topics for p in t.partitions.values())
+
     def in_sync(self, topic: str, partition: int) -> frozenset[int]:
         return frozenset(self._metadata().topics[topic].partitions[partition].isrs)
+
+    def replicas(self, topic: str) -> set[int]:
+        """How many replicas the partitions of a topic have."""
+        return {len(p.replicas) for p in self._metadata().topics[topic].partitions.values()}
+
+    def setting(self, topic: str, name: str) -> str | None:
+        """The value of a topic's setting, its own or the brokers' default."""
+        admin, resource = self._admin(), ConfigResource(ResourceType.TOPIC, topic)
+        return admin.describe_configs([resource])[resource].result(10)[name].value
 
     def group_coordinator(self, group: str) -> int:
         count = len(self._metadata().topics[CONSUMER_OFFSETS].partitions)

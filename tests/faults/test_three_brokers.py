@@ -1,0 +1,110 @@
+"""Three brokers lose one, or are restarted one after the other, while records pass."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.support.load import Feeder
+from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.three_brokers import IN_SYNC_AT_LEAST, REPLICAS, Failure, ThreeBrokers
+
+RECORDS = 1000
+
+Replicated = Callable[..., Pipeline]
+
+
+@pytest.mark.parametrize("failure", list(Failure))
+def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure
+) -> None:
+    """A task has produced and is about to send its offsets; librdkafka knows the old address."""
+    pipeline = replicated()
+    worker = pipeline.start_worker(faults=["transaction.after_produce=hold@9"])
+    worker.wait_for_event("task_assigned", pipeline.partitions)
+
+    def held() -> bool:
+        pipeline.feed(RECORDS)
+        return worker.fired("transaction.after_produce")
+
+    wait_until(held, "a task that has produced")
+    coordinator = brokers.group_coordinator(pipeline.name)
+    found = open_transactions(brokers, worker)
+    assert found
+    assert not any(CONSUMER_OFFSETS in topics for topics in found), "offsets were sent already"
+
+    brokers.fail(coordinator, failure)
+    worker.release()
+
+    wait_until(lambda: brokers.group_coordinator(pipeline.name) != coordinator, "a new coordinator")
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records", seconds=90)
+    brokers.bring_back(coordinator)
+    ends_clean(brokers, pipeline, [worker])
+
+
+def test_records_pass_while_a_partition_has_no_leader_for_a_while(
+    brokers: ThreeBrokers, replicated: Replicated
+) -> None:
+    pipeline = replicated()
+    worker = pipeline.start_worker()
+    with Feeder(pipeline):
+        wait_until(lambda: pipeline.committed() > RECORDS, "commits")
+        has_three_replicas(brokers, pipeline)
+        topic = f"{pipeline.name}.doubled"
+        leader = brokers.leader(topic, 0)
+        brokers.fail(leader, Failure.KILLED)
+        wait_until(lambda: brokers.leader(topic, 0) not in (leader, -1), "a new leader")
+        before = pipeline.committed()
+        wait_until(lambda: pipeline.committed() > before + RECORDS, "commits without the leader")
+        brokers.bring_back(leader)
+    ends_clean(brokers, pipeline, [worker])
+
+
+def test_a_rolling_restart_of_all_brokers_passes_unnoticed(
+    brokers: ThreeBrokers, replicated: Replicated
+) -> None:
+    pipeline = replicated()
+    workers = [pipeline.start_worker(instance=instance) for instance in ("one", "two")]
+    for worker in workers:
+        worker.wait_for_event("task_assigned")
+    with Feeder(pipeline):
+        for node in brokers.cluster.nodes:
+            before = pipeline.committed()
+            wait_until(lambda before=before: pipeline.committed() > before + 200, "commits")
+            node.stop()
+            brokers.bring_back(node.id)
+    ends_clean(brokers, pipeline, workers)
+
+
+def open_transactions(brokers: ThreeBrokers, worker: WorkerProcess) -> list[set[str]]:
+    """The topics that each open transaction of the worker's tasks has written to."""
+    names = {str(event["transactional_id"]) for event in worker.events("task_assigned")}
+    return [
+        {partition.topic for partition in transaction.partitions}
+        for transaction in brokers.transactions(names)
+        if transaction.is_open
+    ]
+
+
+def has_three_replicas(brokers: ThreeBrokers, pipeline: Pipeline) -> None:
+    own = [pipeline.source, *pipeline.outputs, f"{pipeline.name}.registry"]
+    for topic in [*own, CONSUMER_OFFSETS, TRANSACTION_STATE]:
+        assert brokers.replicas(topic) == {REPLICAS}, topic
+        assert brokers.setting(topic, "min.insync.replicas") == str(IN_SYNC_AT_LEAST), topic
+
+
+def ends_clean(brokers: ThreeBrokers, pipeline: Pipeline, workers: list[WorkerProcess]) -> None:
+    pipeline.feed(RECORDS)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records", seconds=90)
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+    wait_until(
+        lambda: all(open_transactions(brokers, worker) == [] for worker in workers),
+        "the end of every transaction",
+    )
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
