@@ -1,4 +1,4 @@
-"""Composition of what fills tables: settings and a graph become a persister's worker."""
+"""Composition of what fills tables: settings and a graph become tables and a worker for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from eosframework.config import Settings, Start
 from eosframework.database import Database
 from eosframework.database.persisting import PostgresRowStore
+from eosframework.database.tables import TablesPlan, apply_tables, plan_tables
+from eosframework.errors import StartRefused
 from eosframework.kafka.guards import Facts
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.properties import Role, client_properties
@@ -20,12 +22,57 @@ LONGEST_INTERVAL_SECONDS = 5.0
 """No slow database stretches the interval beyond this."""
 
 
-def tables_database(graph: Graph, settings: Settings) -> Database:
-    """Return the database that the tables are in.
+def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
+    """Return what a graph's tables need; None: it fills none. Changes nothing.
 
     Raises:
-        ConfigurationError: none is named.
+        ConfigurationError: no database is named.
+        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
+        StartRefused: its schema was made by a newer eosframework.
     """
+    if not graph.persisters:
+        return None
+    database = _database(graph, settings)
+    database.require()
+    return plan_tables(database, graph.persisters)
+
+
+def apply_database(graph: Graph, settings: Settings) -> list[str]:
+    """Create what a graph's tables need and the database lacks, and return what was made.
+
+    Raises:
+        ConfigurationError: no database is named.
+        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
+        DatabaseRefused: a privilege is missing.
+        StartRefused: its schema was made by a newer eosframework.
+    """
+    if not graph.persisters:
+        return []
+    database = _database(graph, settings)
+    database.require()
+    return apply_tables(database, graph.persisters)
+
+
+def require_tables(graph: Graph, settings: Settings) -> None:
+    """Make sure that rows can be written before any is read.
+
+    Raises:
+        ConfigurationError: no database is named.
+        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
+        StartRefused: something is missing or does not fit; says all of it and what to do.
+    """
+    plan = plan_database(graph, settings)
+    if plan is None:
+        return
+    findings = list(plan.problems)
+    if plan.lacking:
+        listed = "; ".join(plan.lacking)
+        findings.append(f"{plan.database} lacks {listed}: create it with `eosframework apply APP`")
+    if findings:
+        raise StartRefused("\n".join(findings))
+
+
+def _database(graph: Graph, settings: Settings) -> Database:
     name = f"eosframework {graph.application}"
     return Database(settings.database, application_name=name)
 
@@ -52,7 +99,7 @@ def persister_worker(
         graph.application,
         graph.persisters,
         log,
-        PostgresRowStore(tables_database(graph, settings), graph.application, topic_ids),
+        PostgresRowStore(_database(graph, settings), graph.application, topic_ids),
         PersisterOptions(
             commit_interval_seconds=settings.database.commit_interval_seconds,
             longest_interval_seconds=LONGEST_INTERVAL_SECONDS,

@@ -71,6 +71,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
     """
     admin = ClusterAdmin(settings.kafka)
     check_start(graph, settings, admin, _registry(graph, settings, admin))
+    _require_tables(graph, settings)
 
 
 def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
@@ -88,6 +89,8 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
         facts = check_start(graph, settings, admin, registry)
+        if kind is Kind.TABLES and PIPE_VARIABLE not in os.environ:
+            _require_tables(graph, settings)
         with _shown_progress() as show, _watchdog(settings) as watchdog:
 
             def on_round(counts: WorkerCounts) -> None:
@@ -152,6 +155,14 @@ def _worker(
         options,
         on_round=on_round,
     )
+
+
+def _require_tables(graph: Graph, settings: Settings) -> None:
+    """Check the tables; not in a supervisor's child: its database may be away meanwhile."""
+    if graph.persisters:
+        from eosframework.carrying import require_tables
+
+        require_tables(graph, settings)
 
 
 def _persister(

@@ -1,4 +1,4 @@
-"""`eosframework apply`: create what an application needs and the cluster lacks."""
+"""`eosframework apply`: create what an application needs and the servers lack."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ def apply(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the topics that are missing.
+    """Create the topics and tables that are missing.
 
-    These are outputs, dead letters and the registry; sources are somebody else's. What exists is
-    not changed.
+    These are outputs, dead letters and the registry; sources are somebody else's. Tables get the
+    columns of their models. Nothing is dropped, narrowed or changed otherwise.
     """
-    from eosframework.cli.cluster import open_application
+    from eosframework.cli.cluster import open_application, plan_tables_of
     from eosframework.kafka.provision import apply as apply_to
 
     opened = open_application(app_name, config, assignments)
+    tables = plan_tables_of(opened)
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
+    if tables is not None:
+        from eosframework.carrying import apply_database
+
+        created += apply_database(opened.graph, opened.settings)
     if not as_json:
         typer.echo("\n".join(f"created {name}" for name in created) or "nothing was missing")
     if planned.missing_sources:
@@ -33,6 +38,8 @@ def apply(
             f"source topic {', '.join(planned.missing_sources)} does not exist and was not "
             f"created: create it with the number of partitions it needs, or correct its name"
         )
+    if tables is not None and tables.problems:
+        raise StartRefused("\n".join(tables.problems))
     if as_json:
         import orjson
 

@@ -1,4 +1,4 @@
-"""What the commands that ask the cluster about one application have in common."""
+"""What the commands that ask the servers about one application have in common."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
+    from eosframework.database.tables import TablesPlan
     from eosframework.kafka.admin import ClusterAdmin
     from eosframework.kafka.registry import Registry
     from eosframework.topology.graph import Graph
@@ -47,3 +48,16 @@ def open_application(
         replication_factor=settings.topics.replication_factor,
     )
     return OpenedApplication(graph, settings, admin, registry)
+
+
+def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
+    """Return what the application's tables need; None: it fills none.
+
+    Raises:
+        UserError: the database cannot be used.
+    """
+    if not opened.graph.persisters:
+        return None
+    from eosframework.carrying import plan_database
+
+    return plan_database(opened.graph, opened.settings)

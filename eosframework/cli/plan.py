@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from eosframework.database.tables import TablesPlan
 
 
 @app.command()
@@ -15,19 +20,22 @@ def plan(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what an application needs on the cluster.
+    """Print what an application needs on the cluster and in the database.
 
-    Topics to create, transactional ids, consumer group and ACLs. Changes nothing.
+    Topics to create, transactional ids, consumer group and ACLs; tables and their columns. Changes
+    nothing.
     """
-    from eosframework.cli.cluster import open_application
+    from eosframework.cli.cluster import open_application, plan_tables_of
     from eosframework.kafka.provision import plan as plan_of
 
     opened = open_application(app_name, config, assignments)
     planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry)
+    tables = plan_tables_of(opened)
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(planned.as_data(), option=orjson.OPT_INDENT_2).decode())
+        report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}
+        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
         return
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
     for topic in planned.topics:
@@ -44,7 +52,21 @@ def plan(
     typer.echo("  ACLs needed where the cluster has an authorizer:")
     for acl in planned.acls:
         typer.echo(f"    {acl}")
+    if tables is not None:
+        _print_tables(tables)
     for note in planned.notes:
         typer.echo(f"  note: {note}")
     if planned.refused:
         typer.echo(f"  a worker would not start: {planned.refused}")
+
+
+def _print_tables(planned: TablesPlan) -> None:
+    typer.echo(f"  database {planned.database}")
+    for name in planned.revisions:
+        typer.echo(f"    schema eosframework: revision {name} to create")
+    for table in planned.tables:
+        state = "exists" if table.exists else "to create" if table.create else "MISSING"
+        lacks = f", columns to {'add' if table.exists else 'create'}: {table.described}"
+        typer.echo(f"    table {table.name}: {state}{lacks if table.missing else ''}")
+    for problem in planned.problems:
+        typer.echo(f"  a worker would not start: {problem}")

@@ -7,9 +7,12 @@ about an error: it says what follows from it (`eosframework.errors.DatabaseError
 
 from __future__ import annotations
 
+import logging
+
 from eosframework.errors import ConfigurationError
 
 try:
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # It tells what it loads.
     import aiosql as _aiosql  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import alembic as _alembic  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import psycopg as _psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]

@@ -25,6 +25,10 @@ from eosframework.topology.graph import TableMode, TableSink
 Values = tuple[Any, ...]
 
 
+class ColumnUnknown(DataRefused):
+    """A row names a column that the table did not have when it was looked at."""
+
+
 class TableWriter:
     """Writes rows into one table, within the transaction of the caller.
 
@@ -44,8 +48,8 @@ class TableWriter:
         """Write rows in order.
 
         Raises:
-            DataRefused: a row names a column that the table does not have, or has a value that
-                cannot be written.
+            ColumnUnknown: a row names a column that the table does not have.
+            DataRefused: a row has a value that cannot be written.
             psycopg.Error: the database refuses.
         """
         with connection.cursor() as cursor:
@@ -88,7 +92,7 @@ class TableWriter:
         else:
             names = tuple(type(row).model_fields) if isinstance(row, BaseModel) else tuple(row)
         if unknown := [name for name in names if name not in self._shape.writable]:
-            raise DataRefused(
+            raise ColumnUnknown(
                 f"the row has {', '.join(unknown)}, and {self._shape.name} has only "
                 f"{', '.join(sorted(self._shape.writable))} to be written"
             )

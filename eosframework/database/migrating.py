@@ -6,7 +6,8 @@ none drops or narrows, so an older eosframework runs on a newer schema.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,6 @@ from eosframework.errors import StartRefused
 
 SCHEMA = "eosframework"
 
-logging.getLogger("alembic").setLevel(logging.WARNING)
-
 
 def migrate(database: Database) -> list[str]:
     """Make the schema complete; processes that do so at once take turns.
@@ -44,14 +43,21 @@ def migrate(database: Database) -> list[str]:
     if not pending(database):
         return []
     doing = f"migrate the schema {SCHEMA} of {database.display}"
-    with translating(doing), database.engine().begin() as connection:
-        queries.lock_migrations(_driver(connection))
+    with translating(doing), locked(database) as connection:
         missing = _pending(connection, database)
         if missing:
             if not queries.has_schema(_driver(connection)):
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             command.upgrade(_config(connection), "heads")
     return missing
+
+
+@contextmanager
+def locked(database: Database) -> Generator[Connection]:
+    """Open a transaction that may change tables; processes take turns with that."""
+    with database.engine().begin() as connection:
+        queries.lock_migrations(_driver(connection))
+        yield connection
 
 
 def pending(database: Database) -> list[str]:

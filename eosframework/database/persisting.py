@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from eosframework import failpoints
 from eosframework.database.connection import Connection, Database
-from eosframework.database.copying import TableWriter
+from eosframework.database.copying import ColumnUnknown, TableWriter
 from eosframework.database.queries import load_queries
 from eosframework.database.shapes import read_shape
 from eosframework.database.trouble import commit, explain, translating
@@ -59,6 +59,8 @@ class PostgresRowStore:
         self._topic_ids = topic_ids
         self._connection: Connection | None = None
         self._writers: dict[TableSink, TableWriter] = {}
+        self._made_writers = 0
+        self._looked_again: set[TableSink] = set()
 
     def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
         """Take the positions over; waits for a transaction that has one of them in doubt.
@@ -108,6 +110,7 @@ class PostgresRowStore:
             with translating(doing):
                 positions.check_at_once(connection)
                 self._advance(connection, batches)
+                self._looked_again.clear()
                 for writer in self._writers.values():
                     writer.begin()
                 for sink, rows in _by_table(batches).items():
@@ -206,7 +209,14 @@ class PostgresRowStore:
         """Write rows, or return why their data is refused and leave nothing of them."""
         try:
             with connection.transaction():
-                self._writer(connection, sink).write(connection, rows)
+                self._writer(sink).write(connection, rows)
+        except ColumnUnknown as error:
+            if sink in self._looked_again:
+                return error
+            # It may have been added meanwhile; one more look in a transaction is enough.
+            self._looked_again.add(sink)
+            self._writers.pop(sink)
+            return self._attempt(connection, sink, rows)
         except DataRefused as error:
             return error
         except psycopg.Error as error:
@@ -242,7 +252,7 @@ class PostgresRowStore:
                     offset=origin.offset(),
                 ) from error
 
-    def _writer(self, connection: Connection, sink: TableSink) -> TableWriter:
+    def _writer(self, sink: TableSink) -> TableWriter:
         writer = self._writers.get(sink)
         if writer is None:
             with self._database.engine().connect() as reflecting:
@@ -251,7 +261,8 @@ class PostgresRowStore:
                 raise DatabaseRefused(
                     f"{self._database.display} has no table {sink.table}; run `eosframework apply`"
                 )
-            writer = self._writers[sink] = TableWriter(sink, shape, len(self._writers))
+            self._made_writers += 1
+            writer = self._writers[sink] = TableWriter(sink, shape, self._made_writers)
         return writer
 
     def _add_dead_letter(self, connection: Connection, refused: RefusedRow) -> None:

@@ -102,7 +102,12 @@ class TablesWorld(Pipeline):
         return self.see(f"SELECT count(*) FROM {table}")[0][0]
 
     def wait_for(self, count: int, table: str = "numbers", seconds: float = 90) -> None:
-        wait_until(lambda: self.count(table) >= count, f"{count} rows in {table}", seconds)
+        def there() -> bool:
+            running = [w for w in self.workers if w.process.poll() is None]
+            assert running or self.count(table) >= count, self.workers[-1].log[-4000:]
+            return self.count(table) >= count
+
+        wait_until(there, f"{count} rows in {table}", seconds)
 
     def produce(self, *values: Any, key: bytes | None = None, partition: int = 0) -> None:
         """Append values to the input: bytes as they are, None as null, others as JSON."""

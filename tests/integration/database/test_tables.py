@@ -1,0 +1,190 @@
+"""Tables of a topology on a real PostgreSQL: planned, created, extended, never narrowed."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from eosframework.config import DatabaseSettings
+from eosframework.database import Database
+from eosframework.database.persisting import PostgresRowStore
+from eosframework.database.tables import apply_tables, plan_tables
+from eosframework.persisting.ports import Batch, TableRows
+from eosframework.records import TopicPartition
+from eosframework.serdes import JSON, STRING
+from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
+from tests.unit.processing.memory import At
+
+
+class Order(BaseModel):
+    id: int
+    amount: Decimal
+    note: str | None = None
+
+
+class Inner(BaseModel):
+    n: int
+
+
+class Everything(BaseModel):
+    id: UUID
+    amount: Decimal
+    ratio: float
+    flag: bool
+    at: datetime
+    day: date
+    took: timedelta
+    raw: bytes
+    tags: list[str]
+    sizes: list[int]
+    doc: dict[str, Any]
+    inner: Inner
+    maybe: int | None
+
+
+def persister(*tables: TableSink) -> Persister:
+    return Persister("s", "in", STRING, JSON, tables, Policy.FAIL)
+
+
+def sink(
+    table: str, model: type[BaseModel] | None, *keys: str, on_error: Policy = Policy.FAIL
+) -> TableSink:
+    mode = TableMode.UPSERT if keys else TableMode.APPEND
+    return TableSink(f"s.to({table})", table, mode, keys, None, model, on_error)
+
+
+class World:
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.database = Database(DatabaseSettings(dsn=SecretStr(dsn)))
+
+    def see(self, query: str) -> list[Any]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def problems(self, *tables: TableSink) -> list[str]:
+        return plan_tables(self.database, [persister(*tables)]).problems
+
+
+@pytest.fixture
+def world(database: str) -> World:
+    return World(database)
+
+
+def test_what_is_missing_is_planned_then_made_then_complete(world: World) -> None:
+    topology = [persister(sink("orders", Order, "id"), sink("shop.log", Order))]
+    before = plan_tables(world.database, topology)
+    assert [t.create for t in before.tables] == [True, True]
+    assert before.revisions
+    assert "table orders (id BIGINT, amount NUMERIC, note TEXT)" in before.lacking
+    made = apply_tables(world.database, topology)
+    assert made == before.lacking
+    after = plan_tables(world.database, topology)
+    assert (after.lacking, after.problems) == ([], [])
+    assert apply_tables(world.database, topology) == []
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        world.see("INSERT INTO orders VALUES (1, 2, NULL), (1, 3, NULL)")
+
+
+def test_added_fields_become_columns_and_rows_stay(world: World) -> None:
+    world.see("CREATE TABLE orders (id bigint PRIMARY KEY, kept text DEFAULT 'k')")
+    world.see("INSERT INTO orders (id) VALUES (1)")
+    topology = [persister(sink("orders", Order, "id"))]
+    assert "table orders, columns amount NUMERIC, note TEXT" in apply_tables(
+        world.database, topology
+    )
+    assert world.see("SELECT * FROM orders") == [(1, "k", None, None)]
+    assert plan_tables(world.database, topology).lacking == []
+
+
+def test_a_table_that_does_not_fit_is_explained_and_not_touched(world: World) -> None:
+    world.see(
+        "CREATE TABLE orders (id text, amount integer, note text NOT NULL, owner int NOT NULL)"
+    )
+    problems = world.problems(sink("orders", Order, "id"))
+    assert len(problems) == 4
+    text = "\n".join(problems)
+    assert "amount is INTEGER, which does not hold every value" in text
+    assert "note is NOT NULL, and the model's field may be None" in text
+    assert "ALTER TABLE orders ADD UNIQUE (id)" in text
+    assert "owner is NOT NULL without a default" in text
+    apply_tables(world.database, [persister(sink("orders", Order, "id"))])
+    assert len(world.problems(sink("orders", Order, "id"))) == 4
+
+
+def test_a_table_that_nothing_describes_must_exist(world: World) -> None:
+    [problem] = world.problems(sink("orders", None))
+    assert "does not exist, and nothing says what its columns are" in problem
+    world.see("CREATE TABLE orders (id bigint)")
+    assert world.problems(sink("orders", None)) == []
+
+
+def test_a_key_that_is_no_field_is_named(world: World) -> None:
+    [problem] = world.problems(sink("orders", Order, "nr"))
+    assert "key nr is no field of the model" in problem
+
+
+def test_values_of_every_type_come_back_from_the_table_that_was_made_for_them(
+    world: World,
+) -> None:
+    target = sink("everything", Everything, "id")
+    apply_tables(world.database, [persister(target)])
+    row = Everything(
+        id=UUID(int=1),
+        amount=Decimal("12345678901234567890.000000000000001"),
+        ratio=0.1,
+        flag=False,
+        at=datetime(2013, 1, 1, 5, 17, 0, 123456, UTC),
+        day=date(2013, 1, 1),
+        took=timedelta(days=1, microseconds=1),
+        raw=b"\x00\xff\\",
+        tags=["a,b", "{}", "", 'q"', "\\N"],
+        sizes=[],
+        doc={"deep": [1, None, {"é": "\n"}]},
+        inner=Inner(n=1),
+        maybe=None,
+    )
+    write(world, target, row)
+    [found] = world.see("SELECT * FROM everything")
+    expected = row.model_dump()
+    assert dict(zip(Everything.model_fields, found, strict=True)) == expected
+
+
+def test_a_column_added_while_a_worker_runs_is_used_at_once(world: World) -> None:
+    world.see("CREATE TABLE orders (id bigint)")
+    target = sink("orders", None, on_error=Policy.DEAD_LETTER)
+    apply_tables(world.database, [persister(target)])
+    store = PostgresRowStore(world.database, "app", {"in": "id"})
+    try:
+        [claim] = store.claim([TopicPartition("in", 0)])
+        write(world, target, {"id": 1}, store=store, claim=claim)
+        world.see("ALTER TABLE orders ADD COLUMN note text")
+        [claim] = store.claim([TopicPartition("in", 0)])
+        written = write(
+            world, target, {"id": 2, "note": "n"}, {"id": 3, "nope": 1}, store=store, claim=claim
+        )
+    finally:
+        store.close()
+    assert world.see("SELECT * FROM orders ORDER BY id") == [(1, None), (2, "n")]
+    assert written.dead_letters == 1
+
+
+def write(world: World, target: TableSink, *rows: Any, store: Any = None, claim: Any = None) -> Any:
+    own = store or PostgresRowStore(world.database, "app", {"in": "id"})
+    claim = claim or own.claim([TopicPartition("in", 0)])[0]
+    first = claim.next_offset or 0
+    origins = [At(b"v", first + n, place=claim.partition) for n in range(len(rows))]
+    try:
+        return own.write(
+            [Batch(claim, first + len(rows), [TableRows(target, list(rows), list(origins))])]
+        )
+    finally:
+        if store is None:
+            own.close()
