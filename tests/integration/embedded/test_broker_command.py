@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.embedded import find_kafka
+from tests.support.pipeline import wait_until
 
 BROKER = [sys.executable, "-m", "eosframework", "broker"]
 
@@ -69,6 +70,11 @@ def read_first(bootstrap_servers: str, topic: str) -> bytes | None:
     return messages[0].value() if messages else None
 
 
+def replicas(admin: AdminClient, topic: str) -> list[int]:
+    partitions = admin.list_topics(topic, 20).topics[topic].partitions
+    return sorted(partitions[0].replicas) if partitions else []
+
+
 def test_data_and_port_survive_down_and_up(broker: Command, topic_name: str) -> None:
     few_partitions = ["--set", "offsets.topic.num.partitions=4"]
     first = answer_of(broker("up", "--port", "0", *few_partitions, "--json"))
@@ -92,6 +98,40 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(broker: Command) 
     assert again == first
     assert larger.returncode == 1
     assert "up already with 1 node(s)" in larger.stderr
+
+
+def test_three_nodes_come_up_with_three_replicas(broker: Command, topic_name: str) -> None:
+    up = answer_of(broker("up", "--nodes", "3", "--port", "0", "--json"))
+    servers = up["bootstrap_servers"]
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic_name, 1)])[topic_name].result(timeout=20)
+    wait_until(lambda: replicas(admin, topic_name) == [1, 2, 3], "three replicas")
+    status = answer_of(broker("status", "--json"))
+    down = answer_of(broker("down", "--json"))
+
+    assert len(servers.split(",")) == 3
+    assert [node["running"] for node in status["nodes"]] == [True] * 3
+    assert [node["running"] for node in down["nodes"]] == [False] * 3
+
+
+def test_an_interrupted_start_leaves_nothing_running_and_says_so(
+    tmp_path: Path, broker: Command
+) -> None:
+    data_dir = tmp_path / "broker"
+    starting = subprocess.Popen(
+        [*BROKER, "up", "--nodes", "3", "--port", "0", "--data-dir", str(data_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((data_dir / "node-2" / "pid").exists, "a node's process")
+    starting.send_signal(signal.SIGINT)
+    _, said = starting.communicate(timeout=60)
+
+    assert starting.returncode == 2, said
+    assert "interrupted before Kafka was up" in said
+    assert "Traceback" not in said
+    assert not any(node["running"] for node in answer_of(broker("status", "--json"))["nodes"])
 
 
 def test_a_stale_pid_file_is_repaired(broker: Command) -> None:
