@@ -6,9 +6,11 @@ ports; what Debian set up by itself is left alone.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +36,10 @@ def debian_programs() -> Path:
     if not _find():
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
             pytest.skip("Debian's PostgreSQL is not installed, and only root can install it")
-        _install()
+        with (Path(tempfile.gettempdir()) / "eosframework-apt.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side install it once
+            if not _find():
+                _install()
     return _find()[-1]
 
 
