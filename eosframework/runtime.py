@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from types import FrameType
@@ -13,6 +13,7 @@ from types import FrameType
 import structlog
 
 from eosframework.config import Guarantee, Settings
+from eosframework.errors import RunError
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
@@ -23,6 +24,7 @@ from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.worker_clients import group_settings, producer_client
+from eosframework.leasing import id_source
 from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_source
 from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
@@ -70,7 +72,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
         UserError: nothing was started; says what is wrong and what to do.
     """
     admin = ClusterAdmin(settings.kafka)
-    check_start(graph, settings, admin, _registry(graph, settings, admin))
+    check_start(graph, settings, admin, _registry(graph, settings, admin), id_source(settings))
     _require_tables(graph, settings)
 
 
@@ -88,7 +90,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     with own_instance(graph.application, settings.worker.instance) as instance:
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
-        facts = check_start(graph, settings, admin, registry)
+        facts = check_start(graph, settings, admin, registry, id_source(settings))
         if kind is Kind.TABLES and PIPE_VARIABLE not in os.environ:
             _require_tables(graph, settings)
         with _shown_progress() as show, _watchdog(settings) as watchdog:
@@ -112,14 +114,31 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     return bool(requested)
 
 
-def plan_of(graph: Graph, *, receipts: bool = False) -> Plan:
-    """Compile a graph into what a worker runs."""
+def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = False) -> Plan:
+    """Compile a graph into what a worker runs.
+
+    Args:
+        graph: of the application.
+        ids: of all tasks.
+        receipts: give outputs a receipt.
+    """
+    known = {(task.sub_topology, task.partition): task for task in ids}
+
+    def identify(sub_topology: str, partition: int) -> TransactionalId:
+        name = (sub_topology, partition)
+        if name not in known and any(task.leased for task in ids):
+            raise RunError(
+                f"the sources of sub-topology {sub_topology!r} got a partition {partition} after "
+                f"this worker had started, and it has no transactional id; start the worker again"
+            )
+        return known.get(name) or TransactionalId.make(graph.application, *name)
+
     sources = [(part.name, source) for part in graph.sub_topologies for source in part.sources]
     return Plan(
         application=graph.application,
         sub_topologies={source.topic: name for name, source in sources},
         sources={source.topic: compile_source(source, receipts=receipts) for _, source in sources},
-        identify=lambda name, partition: TransactionalId.make(graph.application, name, partition),
+        identify=identify,
         receipts=receipts,
     )
 
@@ -148,7 +167,7 @@ def _worker(
         stop_deadline_seconds=worker.stop_deadline_seconds,
     )
     return Worker(
-        plan_of(graph, receipts=worker.receipts),
+        plan_of(graph, facts.ids, receipts=worker.receipts),
         log,
         _outputs(graph, settings, facts, log),
         _ledger(graph, settings, registry),

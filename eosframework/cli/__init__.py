@@ -43,6 +43,7 @@ COMMANDS = (
     "plan",
     "apply",
     "positions",
+    "ids",
     "txn",
     "doctor",
     "audit",

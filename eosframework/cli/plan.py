@@ -27,9 +27,11 @@ def plan(
     """
     from eosframework.cli.cluster import open_application, plan_tables_of
     from eosframework.kafka.provision import plan as plan_of
+    from eosframework.leasing import id_source
 
     opened = open_application(app_name, config, assignments)
-    planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry)
+    source = id_source(opened.settings)
+    planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry, source)
     tables = plan_tables_of(opened)
     if as_json:
         import orjson

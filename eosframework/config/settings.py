@@ -21,7 +21,7 @@ _ONE_CLUSTER = (
 )
 
 FORBIDDEN_PROPERTIES: dict[str, str] = {
-    "transactional.id": "it is derived from application, sub-topology and partition",
+    "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",
     "isolation.level": "inputs are read read_committed, or aborted records would be processed",
     "enable.auto.commit": "offsets are committed inside the transaction",
@@ -62,6 +62,13 @@ class Start(StrEnum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+class Ids(StrEnum):
+    """Where the transactional ids of tasks come from."""
+
+    DERIVED = "derived"
+    LEASED = "leased"
 
 
 class _Section(BaseModel):
@@ -124,6 +131,10 @@ class WorkerSettings(_Section):
 
     start: Start = Start.EARLIEST
     """Where a partition starts that was never committed: earliest or latest."""
+
+    ids: Ids = Ids.DERIVED
+    """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
+    in the database that `eosframework ids add` fills, each for one partition until released."""
 
     receipts: bool = False
     """Give every output and dead letter a header, eos.receipt, that tells which input record it

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eosframework.topology.graph import Graph
-from eosframework.txnid import prefix, tables_group
+from eosframework.txnid import TransactionalId, prefix, tables_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,36 @@ class Access:
 
 
 def needed_access(
-    graph: Graph, sources: Sequence[str], sinks: Sequence[str], registry: str
+    graph: Graph,
+    sources: Sequence[str],
+    sinks: Sequence[str],
+    registry: str,
+    ids: Sequence[TransactionalId] | None = None,
 ) -> list[Access]:
-    """Return everything that a worker of this topology has to be allowed."""
+    """Return everything that a worker of this topology has to be allowed.
+
+    Args:
+        graph: of the application.
+        sources: topics that it reads.
+        sinks: topics that it writes.
+        registry: its registry topic.
+        ids: those that are leased; None: all are derived, so a prefix covers them.
+    """
     return [
         *topic_access(graph, sources, sinks),
         *tables_access(graph),
         Access("Topic", registry, ("Create", "Read", "Write", "Describe", "DescribeConfigs")),
-        Access("TransactionalId", prefix(graph.application), ("Write", "Describe"), is_prefix=True),
+        *_ids_access(graph, ids),
         Access("Cluster", None, ("DescribeConfigs",)),
     ]
+
+
+def _ids_access(graph: Graph, ids: Sequence[TransactionalId] | None) -> Iterator[Access]:
+    operations = ("Write", "Describe")
+    if ids is None:
+        yield Access("TransactionalId", prefix(graph.application), operations, is_prefix=True)
+    for id_ in ids or ():
+        yield Access("TransactionalId", str(id_), operations)
 
 
 def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> list[Access]:

@@ -6,12 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.access import tables_access, topic_access
 from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
+from eosframework.kafka.leases import (
+    given_ids,
+    id_entries,
+    refuse_changing_ids,
+    refuse_moved_ids,
+    refuse_other_ids,
+    task_names,
+)
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.registry import (
@@ -25,7 +33,7 @@ from eosframework.kafka.registry import (
 from eosframework.kafka.verification import require_verified
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
-from eosframework.txnid import co_partitioned
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, co_partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ class Facts:
     """What the cluster answered.
 
     Args:
+        ids: of all tasks, where a worker is to start.
         topics: every topic that the graph names, existing or not.
         committed: positions of the application's group in all source partitions.
         group: the application's.
@@ -45,6 +54,12 @@ class Facts:
     committed: Sequence[Position] = ()
     group: GroupFacts = field(default_factory=GroupFacts)
     brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
+    ids: Sequence[TransactionalId] = ()
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """The number of partitions of each topic."""
+        return {name: topic.partitions for name, topic in self.topics.items()}
 
     @property
     def smallest_output_bytes(self) -> int | None:
@@ -58,11 +73,24 @@ class Facts:
         return _number(values.pop()) if len(values) == 1 else None
 
 
-def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry) -> Facts:
+def check_start(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Facts:
     """Refuse to start where the guarantee would not hold; then register the topology.
 
-    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. write what the
-    registry does not have yet
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. give each task its
+    id  5. write what the registry does not have yet
+
+    Args:
+        graph: of the application.
+        settings: of the worker.
+        admin: asks the cluster.
+        registry: of the application.
+        source: of the ids; None: they are derived.
 
     Raises:
         StartRefused: says what does not fit and what to do; nothing was started.
@@ -78,8 +106,13 @@ def check_start(graph: Graph, settings: Settings, admin: ClusterAdmin, registry:
             facts.brokers,
             assume=settings.kafka.assume_transaction_verification,
         )
+    source = source or DerivedIds()
+    names = task_names(graph, facts.partitions)
+    ids = given_ids(source, names, facts.registered)
+    refuse_moved_ids(graph, ids, facts.registered)
+    facts = replace(facts, ids=ids)
     registry.write(registrations(graph, facts))
-    registry.refresh()
+    refuse_other_ids(ids, given_ids(source, names, registry.refresh()))
     return facts
 
 
@@ -121,6 +154,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
         co_partitioned(part.name, counts)
     refuse_changed_topics(graph, facts)
+    refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
     refuse_lost_offsets(graph.application, facts.registered, facts.committed)
     refuse_long_transactions(settings, facts)
 
@@ -150,9 +184,11 @@ def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
                 "topic_id": topic.topic_id,
                 "partitions": topic.partitions,
             }
-            entries[owner_key(source.topic, part.name)] = {}
+            if not any(task.leased for task in facts.ids):
+                entries[owner_key(source.topic, part.name)] = {}
     known = facts.registered.entries
-    return {key: value for key, value in entries.items() if key not in known}
+    lacking = {key: value for key, value in entries.items() if key not in known}
+    return lacking | id_entries(graph, facts.ids, facts.registered)
 
 
 def refuse_another_cluster(graph: Graph, facts: Facts) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eosframework.config import Start
-from eosframework.errors import StartRefused
+from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
 from eosframework.kafka.registry import Registered, Registry
 from eosframework.processing.ports import InputLog, Output
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
+
+ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
 class RegistryLedger:
@@ -26,6 +28,11 @@ class RegistryLedger:
         self._application = application
         self._registry = registry
         self._start = start
+        self._seen = {
+            (partition, task)
+            for partition, leased in registry.state.leased.items()
+            for task in leased
+        }
 
     def starting_positions(
         self, sub_topology: str, committed: Sequence[Position], log: InputLog
@@ -54,23 +61,59 @@ class RegistryLedger:
             return None
         return self._registry.committed_marker(sub_topology, partition)
 
-    def former_ids(self, sub_topology: str, partition: TopicPartition) -> list[str]:
-        """Return the transactional ids under which `partition` was processed earlier."""
-        return former_ids(self._application, self._registry.state, sub_topology, partition)
+    def former_ids(self, by_task: ByTask) -> list[str]:
+        """Return the ids under which the tasks' partitions were processed and are no more."""
+        return former_ids(self._registry.state, by_task)
+
+    def confirm_ids(self, by_task: ByTask) -> None:
+        """Make sure that leased ids were not released since this worker started.
+
+        Raises:
+            RunError: one was; somebody else may have it.
+            Retriable: that cannot be seen yet.
+        """
+        wanted = {
+            partition: task
+            for task, partitions in by_task.items()
+            if task.leased is not None
+            for partition in partitions
+        }
+        if not wanted:
+            return
+        try:
+            leased = self._registry.refresh().leased
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
+        missing = {p: task for p, task in wanted.items() if task not in leased.get(p, ())}
+        self._seen |= wanted.items() - missing.items()
+        for partition, task in missing.items():
+            if (partition, task) in self._seen:
+                raise RunError(
+                    f"transactional id {task} of {partition} was released after this worker had "
+                    f"started, so another task may have it by now; start the worker again"
+                )
+            raise Retriable(
+                f"the registry {self._registry.topic!r} does not show yet that {partition} is "
+                f"processed under transactional id {task}: an open transaction hides its end"
+            )
 
 
-def former_ids(
-    application: str, registered: Registered, sub_topology: str, partition: TopicPartition
-) -> list[str]:
-    """Return the ids of `partition` under sub-topologies that read its topic once.
+def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
+    """Return ids under which workers of an earlier topology, or with ids from elsewhere, may write.
 
-    A worker of an earlier topology may still write under one of them.
+    These are derived ids of sub-topologies that read a partition's topic once, and ids that were
+    leased for it.
     """
-    return [
-        str(TransactionalId.make(application, owner, partition.partition))
-        for owner in registered.owners.get(partition.topic, ())
-        if owner != sub_topology
-    ]
+    former: set[str] = set()
+    for task, partitions in by_task.items():
+        for partition in partitions:
+            former.update(
+                str(TransactionalId.make(task.application, owner, partition.partition))
+                for owner in registered.owners.get(partition.topic, ())
+            )
+            former.update(map(str, registered.leased.get(partition, ())))
+        former.discard(str(task))
+    return sorted(former)
 
 
 def refuse_lost_offsets(

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from eosframework.config import Settings
-from eosframework.errors import StartRefused, TopologyError
+from eosframework.config import Ids, Settings
+from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
 from eosframework.kafka.access import needed_access
 from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
 from eosframework.kafka.guards import (
@@ -20,9 +20,10 @@ from eosframework.kafka.guards import (
     sink_topics,
     source_topics,
 )
+from eosframework.kafka.leases import refuse_moved_ids, task_names
 from eosframework.kafka.registry import Registry
 from eosframework.topology.graph import Graph
-from eosframework.txnid import tasks
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 KEPT = {"retention.ms": "-1"}
 """Of topics of rows: a broker must not delete what the database may not have yet."""
@@ -81,8 +82,21 @@ class Provision:
         return {**asdict(self), "producers": len(self.transactional_ids)}
 
 
-def plan(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry) -> Provision:
+def plan(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Provision:
     """Return what is needed. Changes nothing.
+
+    Args:
+        graph: of the application.
+        settings: of its workers.
+        admin: asks the cluster.
+        registry: of the application.
+        source: of the ids; None: they are derived.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
@@ -94,16 +108,23 @@ def plan(graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Regist
         _planned_registry(registry, registry_facts),
     )
     note = retention_note(facts)
-    access = needed_access(graph, source_topics(graph), sink_topics(graph), registry.topic)
+    ids, no_ids = _planned_ids(graph, facts, source or DerivedIds())
+    access = needed_access(
+        graph,
+        source_topics(graph),
+        sink_topics(graph),
+        registry.topic,
+        ids if settings.worker.ids is Ids.LEASED else None,
+    )
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
         consumer_group=graph.application,
         topics=topics,
-        transactional_ids=tuple(_transactional_ids(graph, facts)),
+        transactional_ids=tuple(map(str, ids)),
         acls=tuple(map(str, access)),
         notes=() if note is None else (note,),
-        refused=_refusal(graph, settings, facts, topics),
+        refused=_refusal(graph, settings, facts, topics) or no_ids,
     )
 
 
@@ -185,14 +206,16 @@ def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
     )
 
 
-def _transactional_ids(graph: Graph, facts: Facts) -> list[str]:
-    """Return the ids of all tasks whose source topics exist."""
-    ids: list[str] = []
-    for part in graph.sub_topologies:
-        counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
-        if len(set(counts.values())) == 1 and all(counts.values()):
-            ids += [str(task) for task in tasks(graph.application, part.name, counts)]
-    return ids
+def _planned_ids(
+    graph: Graph, facts: Facts, source: IdSource
+) -> tuple[list[TransactionalId], str | None]:
+    """Return the ids of all tasks whose source topics exist, or why there are none."""
+    try:
+        ids = source.preview(task_names(graph, facts.partitions))
+        refuse_moved_ids(graph, ids, facts.registered)
+    except (StartRefused, DatabaseUnusable) as error:
+        return [], str(error)
+    return ids, None
 
 
 def _refusal(

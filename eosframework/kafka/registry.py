@@ -5,7 +5,9 @@ other's:
 
     application                           {"cluster_id": …, "version": 1}
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
-    owner/TOPIC/SUB_TOPOLOGY              {}   it was processed under the ids of this sub-topology
+    owner/TOPIC/SUB_TOPOLOGY              {}   it was processed under this one's derived ids
+    leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
+    ids                                   {"from": "leased"}   where ids come from since then
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
 
 Other owners of progress (relays, backfills) add keys of their own; they are kept as they are.
@@ -21,17 +23,18 @@ from typing import Any
 import orjson
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from eosframework.config import KafkaSettings
+from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.txnid import registry_topic
+from eosframework.txnid import TransactionalId, registry_topic
 
 VERSION = 1
 APPLICATION = "application"
+IDS = "ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ class Registered:
 
     Args:
         cluster_id: of the cluster it was made on; None: nothing was registered yet.
-        owners: by source topic, the sub-topologies that ever processed it, sorted.
+        owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
+        leased: by partition, the leased ids under which it was ever processed and that are not
+            released.
+        ids: where the ids of the last start came from.
         committed: partitions that were ever committed, with the id of their topic.
         entries: every entry as it was written.
     """
@@ -57,6 +63,10 @@ class Registered:
     topics: Mapping[str, RegisteredTopic] = field(default_factory=dict[str, RegisteredTopic])
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+    leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
+        default_factory=dict[TopicPartition, tuple[TransactionalId, ...]]
+    )
+    ids: Ids = Ids.DERIVED
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -65,6 +75,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     topics: dict[str, RegisteredTopic] = {}
     owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
+    leased: dict[TopicPartition, list[TransactionalId]] = {}
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
@@ -75,11 +86,18 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
         elif kind == "committed":
             _, topic, number = rest.split("/")
             committed[TopicPartition(topic, int(number))] = value["topic_id"]
+        elif kind == "leased":
+            topic, number, id_ = rest.split("/", 2)
+            names = value["application"], value["sub_topology"]
+            task = TransactionalId(*names, int(number), leased=id_)
+            leased.setdefault(TopicPartition(topic, int(number)), []).append(task)
     return Registered(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
         owners={topic: tuple(names) for topic, names in owners.items()},
         committed=committed,
+        leased={partition: tuple(tasks) for partition, tasks in leased.items()},
+        ids=Ids(entries.get(IDS, {}).get("from", Ids.DERIVED)),
         entries=dict(entries),
     )
 
@@ -159,6 +177,9 @@ class Registry:
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write entries, outside any transaction, and wait until all replicas have them.
 
+        Args:
+            entries: by key; None takes the key out.
+
         Raises:
             ConfigurationError: the topic may not be written.
             ClusterUnreachable: they were not acknowledged within the deadline.
@@ -174,7 +195,8 @@ class Registry:
         properties = client_properties(self._settings, Role.PRODUCER)
         producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
         for key, value in entries.items():
-            producer.produce(self.topic, orjson.dumps(value), key, on_delivery=delivered)
+            written = None if value is None else orjson.dumps(value)
+            producer.produce(self.topic, written, key, on_delivery=delivered)
         unsent = producer.flush(self._settings.request_timeout_seconds)
         if failures:
             raise ConfigurationError(
@@ -220,6 +242,11 @@ def topic_key(topic: str) -> str:
 def owner_key(topic: str, sub_topology: str) -> str:
     """Return the key that says that a sub-topology processed a topic."""
     return f"owner/{topic}/{sub_topology}"
+
+
+def leased_key(partition: TopicPartition, id_: str) -> str:
+    """Return the key that says that a partition is processed under a leased id."""
+    return f"leased/{partition.topic}/{partition.partition}/{id_}"
 
 
 def committed_key(sub_topology: str, partition: TopicPartition) -> str:

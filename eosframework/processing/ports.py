@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from eosframework.errors import TransactionError
 from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Any]
 """One record to produce, in the positional order of `confluent_kafka.Producer.produce`: topic,
@@ -263,6 +264,15 @@ class ProgressLedger(Protocol):
         """Return what to write into a partition's first transaction; None: it is there."""
         ...
 
-    def former_ids(self, sub_topology: str, partition: TopicPartition) -> list[str]:
-        """Return the transactional ids under which `partition` was processed earlier."""
+    def former_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> list[str]:
+        """Return the ids under which the tasks' partitions were processed and are no more."""
+        ...
+
+    def confirm_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> None:
+        """Make sure that the tasks still have their ids; the former ones are fenced.
+
+        Raises:
+            RunError: one has not.
+            Retriable: that cannot be told now.
+        """
         ...

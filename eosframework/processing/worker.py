@@ -246,14 +246,9 @@ class Worker:
         return starts
 
     def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:
-        former = {
-            id_
-            for identity, partitions in by_task.items()
-            for partition in partitions
-            for id_ in self._ledger.former_ids(identity.sub_topology, partition)
-        }
-        if former:
-            self._outputs.close(self._outputs.open(sorted(former)))
+        if former := self._ledger.former_ids(by_task):
+            self._outputs.close(self._outputs.open(former))
+        self._ledger.confirm_ids(by_task)
 
     def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
         gone = set(partitions)

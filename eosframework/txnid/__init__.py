@@ -14,9 +14,15 @@ from eosframework.txnid.identity import (
     rows_topic,
     tables_group,
 )
+from eosframework.txnid.source import Allotted, DerivedIds, IdSource, PooledId, allot
 
 __all__ = [
+    "Allotted",
+    "DerivedIds",
+    "IdSource",
+    "PooledId",
     "TransactionalId",
+    "allot",
     "co_partitioned",
     "prefix",
     "refuse_bad_name",

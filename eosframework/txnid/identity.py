@@ -1,5 +1,7 @@
 """The identity under which one task writes: `{application}-{sub-topology}-{partition}`.
 
+Where ids are leased, a task keeps its name and writes under the id that it was given.
+
 A name has no `-`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
 """
@@ -34,6 +36,7 @@ class TransactionalId:
         application: name of the application.
         sub_topology: name of the connected part of its topology.
         partition: the input partition, from 0.
+        leased: the id that it was given; None: it is derived from the others.
 
     Raises:
         TopologyError: a name does not match the grammar, or the partition is negative.
@@ -42,6 +45,7 @@ class TransactionalId:
     application: str
     sub_topology: str
     partition: int
+    leased: str | None = None
 
     def __post_init__(self) -> None:
         refuse_bad_name("application", self.application)
@@ -69,7 +73,7 @@ class TransactionalId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the id that `text` writes out: `parse(str(id)) == id`.
+        """Return the derived id that `text` writes out: `parse(str(id)) == id`.
 
         Raises:
             ConfigurationError: the text is not an id of this grammar.
@@ -85,11 +89,13 @@ class TransactionalId:
         return cls(application, sub_topology, int(partition))
 
     def __str__(self) -> str:
+        if self.leased is not None:
+            return self.leased
         return f"{self.application}-{self.sub_topology}-{self.partition}"
 
 
 def prefix(application: str) -> str:
-    """Return what every transactional id of `application`, and no other's, starts with.
+    """Return what every derived id of `application`, and no other's, starts with.
 
     Raises:
         TopologyError: the name does not match the grammar.

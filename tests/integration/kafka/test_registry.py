@@ -25,6 +25,7 @@ from eosframework.kafka.registry import Registry
 from eosframework.kafka.reposition import Wish, set_positions
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
+from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 
 RECORDS = 10
@@ -165,7 +166,8 @@ def test_a_renamed_sub_topology_takes_over_the_former_ids(application: Applicati
     registry = application.registry()
     check_start(renamed, application.settings, application.admin, registry)
     ledger = RegistryLedger(application.name, registry, Start.EARLIEST)
-    assert ledger.former_ids("new", TopicPartition(application.source, 1)) == [
+    task = TransactionalId.make(application.name, "new", 1)
+    assert ledger.former_ids({task: [TopicPartition(application.source, 1)]}) == [
         f"{application.name}-part-1"
     ]
 

@@ -10,6 +10,7 @@ from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.registry import Registered, interpret
 from eosframework.kafka.reposition import Wish
 from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late", "dead"])})
@@ -137,10 +138,25 @@ def test_a_registry_copied_from_another_cluster_is_refused():
 
 def test_former_ids_are_those_of_other_sub_topologies_that_read_the_topic():
     registered = interpret({"owner/raw/late": {}, "owner/raw/early": {}, "owner/other/x": {}})
-    assert former_ids("flights", registered, "late", TopicPartition("raw", 3)) == [
-        "flights-early-3"
-    ]
-    assert former_ids("flights", registered, "late", TopicPartition("new", 0)) == []
+    task = TransactionalId.make("flights", "late", 3)
+    assert former_ids(registered, {task: [TopicPartition("raw", 3)]}) == ["flights-early-3"]
+    assert former_ids(registered, {task: [TopicPartition("new", 3)]}) == []
+
+
+def test_former_ids_are_leased_ones_and_those_derived_before_ids_were_leased():
+    leased = {"application": "flights", "sub_topology": "late"}
+    registered = interpret(
+        {
+            "owner/raw/late": {},
+            "leased/raw/3/TX/7": leased,
+            "leased/raw/3/TX 8": leased,
+            "leased/raw/4/TX 9": leased,
+        }
+    )
+    partitions = [TopicPartition("raw", 3)]
+    derived, now = (TransactionalId("flights", "late", 3, id_) for id_ in (None, "TX 8"))
+    assert former_ids(registered, {derived: partitions}) == ["TX 8", "TX/7"]
+    assert former_ids(registered, {now: partitions}) == ["TX/7", "flights-late-3"]
 
 
 def test_entries_of_others_are_kept_and_not_understood():

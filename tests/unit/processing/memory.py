@@ -237,5 +237,8 @@ class MemoryLedger:
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
         return None
 
-    def former_ids(self, sub_topology: str, partition: TopicPartition) -> list[str]:
-        return self.former[partition]
+    def former_ids(self, by_task: Mapping[Any, Sequence[TopicPartition]]) -> list[str]:
+        return sorted({id_ for ps in by_task.values() for p in ps for id_ in self.former[p]})
+
+    def confirm_ids(self, by_task: Mapping[Any, Sequence[TopicPartition]]) -> None:
+        pass

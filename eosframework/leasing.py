@@ -1,0 +1,81 @@
+"""Composition of transactional ids: settings become their source, and what is known of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from eosframework.config import Ids, Settings
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.leases import release
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.registry import Registry
+from eosframework.kafka.worker_clients import producer_client
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+
+if TYPE_CHECKING:
+    from eosframework.database.leased_ids import LeasedIds
+
+
+def id_source(settings: Settings) -> IdSource:
+    """Return where the ids of tasks come from.
+
+    Raises:
+        ConfigurationError: they are leased, and no database is named.
+    """
+    return leased_ids(settings) if settings.worker.ids is Ids.LEASED else DerivedIds()
+
+
+def leased_ids(settings: Settings) -> LeasedIds:
+    """Return the pools in the database, whatever `worker.ids` says.
+
+    Raises:
+        ConfigurationError: no database is named.
+    """
+    # Whoever derives ids needs no driver of a database.
+    from eosframework.database import Database
+    from eosframework.database.leased_ids import LeasedIds
+
+    return LeasedIds(Database(settings.database, application_name="eosframework ids"))
+
+
+def known_leases(settings: Settings) -> Mapping[str, TransactionalId]:
+    """Return which task has which leased id; none where ids are derived.
+
+    Raises:
+        ConfigurationError: ids are leased, and no database is named.
+        DatabaseUnusable: it cannot be asked.
+    """
+    return leased_ids(settings).leases() if settings.worker.ids is Ids.LEASED else {}
+
+
+def release_ids(
+    application: str,
+    ids: Sequence[str],
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+) -> list[TransactionalId]:
+    """Take leased ids back from the tasks of a stopped application (R1 to R5 of `kafka.leases`).
+
+    Returns:
+        The tasks that had them.
+
+    Raises:
+        ConfigurationError: one is not leased to this application; none was released.
+        StartRefused: the application runs; none was released.
+        DatabaseUnusable: the database cannot be asked; none was released.
+        TransactionError: an id could not be inited; none was released.
+    """
+    outputs = KafkaOutputs(
+        producer_client(settings, None),
+        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        assume_transaction_verification=settings.kafka.assume_transaction_verification,
+    )
+    try:
+        with leased_ids(settings).releasing(application, ids) as released:
+            release(released, admin, registry, outputs)
+    finally:
+        outputs.stop()
+    return released
