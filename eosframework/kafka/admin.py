@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
@@ -328,6 +329,8 @@ class ClusterAdmin(Asking):
                 wanted, isolation_level=isolation_level, request_timeout=timeout
             )
         )
+        if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
+            raise self._unreachable()  # librdkafka says so of a broker that went away meanwhile
         return {
             TopicPartition(entry.topic, entry.partition): answer.offset
             for entry, answer in answers.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -43,8 +44,10 @@ TAKE_A_MOMENT = {
     KafkaError.UNSTABLE_OFFSET_COMMIT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-"""What a cluster answers that has just started or created the topic."""
+"""What a cluster answers that has just started, moved a leader or created the topic."""
 
 
 QUESTION_FAILED = (EosError, KafkaException)
@@ -95,6 +98,12 @@ class Asking:
                 if not again or time.monotonic() > deadline:
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)
+                self._look_for_leaders(deadline)
+
+    def _look_for_leaders(self, deadline: float) -> None:
+        """Read the metadata again: librdkafka's ListOffsets goes on asking under an old epoch."""
+        with suppress(KafkaException):
+            self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
 
     def _futures(
         self, call: Callable[[float], Mapping[Key, Future[Answer]]]

@@ -214,6 +214,12 @@ class ShardRecovery:
 
     def _own(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
         """Return the one of this relay's positions that is committed."""
+        if position is None and not shard.is_new:
+            raise RunError(
+                f"the position of shard {shard.number} of relay {self._name!r} is gone from the "
+                f"topic {self._name}.registry: it was deleted, or emptied. Start the relay again: "
+                f"it says what to do"
+            )
         if position is None or position.is_at(shard.position):
             return shard.position
         if shard.sent is not None and position.is_at(shard.sent):

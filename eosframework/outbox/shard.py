@@ -44,7 +44,7 @@ class Shard:
         self.fences_in_a_row = 0
         self.aborts_in_a_row = 0
         self._read_to = position
-        self._is_new = is_new
+        self.is_new = is_new
         self._is_open = False
         self._last: Output | None = None
         self._positions = positions
@@ -72,7 +72,7 @@ class Shard:
             batch = source.read(self.number, self._read_to, self._limit or self._batch_rows)
             failpoints.hit("relay.after_read")
             self._read_to = batch.position
-            if batch.outputs or batch.is_worth_writing or self._is_new:
+            if batch.outputs or batch.is_worth_writing or self.is_new:
                 self._refuse_missing(batch.outputs)
                 self._send(batch.outputs)
             if batch.is_last or is_over() or (self._limit is not None and self.rows):
@@ -95,7 +95,7 @@ class Shard:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
         self.fences_in_a_row = self.aborts_in_a_row = 0
         self.rows = 0
-        self._is_open = self._is_new = False
+        self._is_open = self.is_new = False
         return rows
 
     def start_at(self, position: RelayPosition) -> None:

@@ -111,7 +111,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_no_interleaving_loses_doubles_or_reorders(steps: list[tuple[str, str, str]]) -> None:
     database = Database()
