@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from tests.support.pipeline import Pipeline, WorkerProcess
+from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 
 RESTART_SECONDS = 1.0
 SETTINGS = (
@@ -154,8 +154,11 @@ class Workers:
                 # One that is still importing has no handler for the signal yet.
                 if code != 0 and (code != -signal.SIGTERM or process.log):
                     found.append(str(Ended(number, code, process)))
-            _, alive = psutil.wait_procs(slot.family, seconds)
-            found += [f"worker {number} left process {left.pid} behind" for left in alive]
+            try:
+                wait_until(lambda slot=slot: not _alive(slot.family), "its end", seconds)
+            except AssertionError:
+                left = ", ".join(str(process.pid) for process in _alive(slot.family))
+                found.append(f"worker {number} left behind: process {left}")
         return found
 
     def end(self) -> None:
@@ -187,6 +190,15 @@ def _family(worker: WorkerProcess) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    alive: list[psutil.Process] = []
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process)
+    return alive
 
 
 def _signal(family: list[psutil.Process], number: signal.Signals) -> bool:
