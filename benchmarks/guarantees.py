@@ -31,33 +31,35 @@ GOAL = 0.95
 def run(session: Session, options: Options, report: Report) -> None:
     """Run pairs; every second one begins with at-least-once."""
     seconds = options.seconds or DEFAULT_SECONDS
-    records = _records(session, options, seconds)
+    records = records_for(session, options, seconds, AT_LEAST_ONCE)
     ratios: list[float] = []
     speeds: dict[Framework, list[Speed]] = {EXACTLY_ONCE: [], AT_LEAST_ONCE: []}
     for number in range(options.rounds or DEFAULT_PAIRS):
         order = (EXACTLY_ONCE, AT_LEAST_ONCE)
         for contestant in order if number % 2 == 0 else reversed(order):
-            speeds[contestant].append(_turn(session, contestant, records, seconds))
+            speeds[contestant].append(timed_run(session, contestant, records, seconds))
         exactly, at_least = (speeds[contestant][-1].records_per_second for contestant in order)
         ratios.append(exactly / at_least)
         report.progress(f"pair {number + 1}: {exactly:,.0f} / {at_least:,.0f} = {ratios[-1]:.3f}")
     _report(report, ratios, speeds, seconds)
 
 
-def _records(session: Session, options: Options, seconds: float) -> int:
-    """How many the fastest run will need: tell by a short run, which also warms up."""
+def records_for(session: Session, options: Options, seconds: float, fastest: Framework) -> int:
+    """How many records the fastest run will need: tell by a short run, which also warms up."""
     if options.records:
         return options.records
     trial = session.input_topic(TRIAL_RECORDS, padding_bytes=PADDING_BYTES)
     speed = session.run(
-        AT_LEAST_ONCE,
+        fastest,
         trial,
         lambda offsets, child, _: speed_of_input(offsets, child, TRIAL_RECORDS),
     )
     return int(speed.records_per_second * (WARM_UP_SECONDS + seconds + 1) * RESERVE)
 
 
-def _turn(session: Session, contestant: Framework, records: int, seconds: float) -> Speed:
+def timed_run(session: Session, contestant: Framework, records: int, seconds: float) -> Speed:
+    """Let one contestant work for a time."""
+
     def measure(offsets: CommittedOffsets, child: Child, _: Work) -> Speed:
         return speed_over_time(
             offsets, child, records, warm_up_seconds=WARM_UP_SECONDS, seconds=seconds
