@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eosframework.config import Ids, Settings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.leases import release
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.registry import Registry
-from eosframework.kafka.worker_clients import producer_client
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 if TYPE_CHECKING:
     from eosframework.database.leased_ids import LeasedIds
+    from eosframework.kafka.admin import ClusterAdmin
+    from eosframework.kafka.registry import Registry
 
 
 def id_source(settings: Settings) -> IdSource:
@@ -49,6 +46,22 @@ def known_leases(settings: Settings) -> Mapping[str, TransactionalId]:
     return leased_ids(settings).leases() if settings.worker.ids is Ids.LEASED else {}
 
 
+def leases_of(application: str, settings: Settings) -> dict[str, list[str]] | None:
+    """Return the leased ids of an application by sub-topology; None: its ids are derived.
+
+    Raises:
+        ConfigurationError: ids are leased, and no database is named.
+        DatabaseUnusable: it cannot be asked.
+    """
+    if settings.worker.ids is not Ids.LEASED:
+        return None
+    leases: dict[str, list[str]] = {}
+    for id_, task in sorted(known_leases(settings).items(), key=lambda item: item[1].partition):
+        if task.application == application:
+            leases.setdefault(task.sub_topology, []).append(id_)
+    return leases
+
+
 def release_ids(
     application: str,
     ids: Sequence[str],
@@ -56,7 +69,7 @@ def release_ids(
     admin: ClusterAdmin,
     registry: Registry,
 ) -> list[TransactionalId]:
-    """Take leased ids back from the tasks of a stopped application (R1 to R5 of `kafka.leases`).
+    """Take leased ids back from the tasks of a stopped application (R1 to R6 of `kafka.leases`).
 
     Returns:
         The tasks that had them.
@@ -67,6 +80,11 @@ def release_ids(
         DatabaseUnusable: the database cannot be asked; none was released.
         TransactionError: an id could not be inited; none was released.
     """
+    # Whoever only looks at leases needs no client of Kafka.
+    from eosframework.kafka.leases import release
+    from eosframework.kafka.outputs import KafkaOutputs
+    from eosframework.kafka.worker_clients import producer_client
+
     outputs = KafkaOutputs(
         producer_client(settings, None),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, JsonOption
+from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
 
 class Format(StrEnum):
@@ -21,24 +21,30 @@ class Format(StrEnum):
 @app.command()
 def describe(
     app_name: AppArgument,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
     as_json: JsonOption = False,
     format: Annotated[Format, typer.Option(help="text, or a mermaid flowchart.")] = Format.TEXT,
 ) -> None:
     """Print what a topology consists of.
 
-    Sub-topologies, topics, operators and transactional ids. Asks no broker.
+    Sub-topologies, topics, operators and transactional ids. Asks no broker, and the database only
+    where ids are leased.
     """
+    from eosframework.config import load_settings
+    from eosframework.leasing import leases_of
     from eosframework.topology.describe import as_mermaid, as_text
     from eosframework.topology.describe import describe as as_data
     from eosframework.topology.loader import load_app
     from eosframework.topology.resolve import resolve
 
     graph = resolve(load_app(app_name))
+    leases = leases_of(graph.application, load_settings(config, assignments))
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(as_data(graph), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(orjson.dumps(as_data(graph, leases=leases), option=orjson.OPT_INDENT_2).decode())
     elif format is Format.MERMAID:
         typer.echo(as_mermaid(graph))
     else:
-        typer.echo(as_text(graph))
+        typer.echo(as_text(graph, leases=leases))

@@ -50,12 +50,13 @@ def list_(
     from eosframework.txnid import prefix
 
     states = _states(state or [])
-    wanted = prefix(application) if application else ""
+    derived = prefix(application) if application else ""
     with _connected(config, assignments) as (wire, _):
         listed = [
             entry
             for entry in list_transactions(wire, states=states)
-            if entry.transactional_id.startswith(wanted)
+            if entry.transactional_id.startswith(derived)
+            or (entry.lease is not None and entry.lease.application == application)
         ]
         if not listed:
             require_authority(wire, application)
@@ -207,10 +208,11 @@ def _connected(
     """Reach the cluster that the settings name, for the length of a block."""
     from eosframework.config import load_settings
     from eosframework.kafka.transactions.wire import Wire
+    from eosframework.leasing import known_leases
 
-    settings = load_settings(config, assignments).kafka
-    with Wire(settings) as wire:
-        yield wire, settings
+    settings = load_settings(config, assignments)
+    with Wire(settings.kafka, known_leases(settings)) as wire:
+        yield wire, settings.kafka
 
 
 def _print_json(report: dict[str, Any]) -> None:

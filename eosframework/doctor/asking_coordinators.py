@@ -47,7 +47,12 @@ class Coordinated:
 
 
 def ask_coordinators(
-    settings: KafkaSettings, graph: Graph, topics: Sequence[str], *, has_transactions: bool
+    settings: KafkaSettings,
+    graph: Graph,
+    topics: Sequence[str],
+    leases: Mapping[str, TransactionalId] | None,
+    *,
+    has_transactions: bool,
 ) -> Coordinated:
     """Ask everything, one after the other; what fails is unseen.
 
@@ -55,12 +60,16 @@ def ask_coordinators(
         settings: reach the cluster.
         graph: of the application.
         topics: in which transactions are looked for, existing or not.
+        leases: the tasks that have leased ids, by id; None: ids are derived.
         has_transactions: there is a __transaction_state, or it may not be looked at.
     """
     application = graph.application
-    ids = [str(TransactionalId.make(application, part.name, 0)) for part in graph.sub_topologies]
+    if leases is None:
+        ids = [str(TransactionalId.make(application, p.name, 0)) for p in graph.sub_topologies]
+    else:
+        ids = [id_ for id_, task in leases.items() if task.application == application]
     try:
-        wire = Wire(settings)
+        wire = Wire(settings, leases)
     except EosError as error:
         nothing: Seen[Any] = Seen(Unseen("transactions, clocks and versions", str(error)))
         return Coordinated(nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing))
@@ -108,10 +117,14 @@ def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
 
 
 def _ids(wire: Wire, application: str) -> tuple[Listed, ...]:
-    """Return those that begin as the application's do; brokers leave out what is not allowed."""
+    """Return those that begin as the application's do, and those that it has leased.
+
+    Brokers leave out what is not allowed.
+    """
     require_authority(wire, application)
     return tuple(
         listed
         for listed in list_transactions(wire)
         if listed.transactional_id.startswith(prefix(application))
+        or (listed.lease is not None and listed.lease.application == application)
     )

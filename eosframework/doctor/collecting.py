@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from eosframework.config import KafkaSettings, Settings
+from eosframework.config import Ids, KafkaSettings, Settings
 from eosframework.doctor.asking_coordinators import ask_coordinators, seen
 from eosframework.doctor.event_times import next_event_times
 from eosframework.doctor.findings import Seen, Unseen, not_asked
@@ -16,6 +16,7 @@ from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts, gather, sink_topics, source_topics
+from eosframework.kafka.leases import task_names
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.transactions.wire import SHARE
@@ -24,8 +25,9 @@ from eosframework.kafka.worker_clients import (
     effective_producer,
     refused_properties,
 )
+from eosframework.leasing import id_source, known_leases
 from eosframework.topology.graph import Graph
-from eosframework.txnid import registry_topic
+from eosframework.txnid import TransactionalId, registry_topic
 
 T = TypeVar("T")
 
@@ -55,11 +57,13 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
     own = [*sources, *(topic for topic in sinks if topic not in sources), registry]
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
+        leases = seen("leased transactional ids", partial(_leases, graph, settings, topics))
         coordinated = pool.submit(
             ask_coordinators,
             whole,
             graph,
             own,
+            {} if isinstance(leases.found, Unseen) else leases.found,
             has_transactions=_may_exist(topics[TRANSACTION_STATE]),
         )
         brokers = pool.submit(seen, "settings of the brokers", partial(_brokers, admin))
@@ -92,6 +96,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             ids=told.ids,
             lacking=told.lacking,
             event_times=event_times,
+            leases=leases,
         )
 
 
@@ -114,6 +119,18 @@ def _brokers(admin: ClusterAdmin) -> Mapping[int, Values]:
 
 def _topic(admin: ClusterAdmin, name: str) -> tuple[str, Seen[TopicFacts]]:
     return name, seen(f"topic {name}", lambda: admin.describe_topics([name])[name])
+
+
+def _leases(
+    graph: Graph, settings: Settings, topics: Mapping[str, Seen[TopicFacts]]
+) -> Mapping[str, TransactionalId] | None:
+    """Return the leases of all applications, and those that this one's next start would make."""
+    if settings.worker.ids is not Ids.LEASED:
+        return None
+    found = {name: topic.found for name, topic in topics.items()}
+    counts = {n: f.partitions if isinstance(f, TopicFacts) else 0 for n, f in found.items()}
+    coming = id_source(settings).preview(task_names(graph, counts))
+    return {**known_leases(settings), **{str(task): task for task in coming}}
 
 
 def _may_exist(topic: Seen[TopicFacts]) -> bool:

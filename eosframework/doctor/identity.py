@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from eosframework.doctor.findings import Check, Observation, Severity
+from eosframework.doctor.findings import Check, Observation, Severity, Unseen
 from eosframework.doctor.snapshot import Snapshot
 from eosframework.errors import StartRefused, TopologyError
 from eosframework.kafka.guards import (
@@ -88,6 +88,12 @@ def foreign_ids(snapshot: Snapshot) -> Iterator[Observation]:
             mend=f"eosframework txn describe {listed.transactional_id}; then give one of the two "
             f"programs another name",
         )
+
+
+def leased_ids(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find that there is no id for a task, or no way to tell."""
+    if isinstance(snapshot.leases.found, Unseen):
+        yield Observation("transactional ids", snapshot.leases.found.reason)
 
 
 def ids_in_use(snapshot: Snapshot) -> Iterator[Observation]:
@@ -185,6 +191,14 @@ CHECKS = (
         "permissions by prefix cover it too.",
         "eosframework txn describe ID; then give one of the two programs another name",
         foreign_ids,
+    ),
+    Check(
+        "leased-ids",
+        Severity.ERROR,
+        "with worker.ids=leased, a transactional id for each task in the pool in the database",
+        "A worker refuses to start.",
+        "eosframework ids add APP ID..., and Write and Describe on each ID",
+        leased_ids,
     ),
     Check(
         "ids-in-use",

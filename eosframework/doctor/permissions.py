@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eosframework.config import Guarantee
+from eosframework.config import Guarantee, Ids
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import grant
 from eosframework.doctor.snapshot import Snapshot
@@ -62,6 +62,8 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
             continue
         if missing:
             resource = f"--transactional-id {prefix} --resource-pattern-type prefixed"
+            if snapshot.settings.worker.ids is Ids.LEASED:
+                resource = f"--transactional-id '{name}'"
             yield Observation(
                 f"TransactionalId {name}",
                 f"{missing} is not allowed",

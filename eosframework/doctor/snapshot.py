@@ -16,6 +16,7 @@ from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTIO
 from eosframework.kafka.transactions.hanging import OpenTransaction
 from eosframework.kafka.transactions.probing import Clock
 from eosframework.topology.graph import Graph
+from eosframework.txnid import TransactionalId
 
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 """The topics in which brokers keep transactions and offsets."""
@@ -45,9 +46,11 @@ class Snapshot:
         facts: what the checks before a start look at.
         open_transactions: in the application's topics.
         open_offsets: where brokers keep the offsets of the application's group.
-        ids: transactional ids that begin as this application's do.
+        ids: transactional ids that begin as this application's do, and those that it has leased.
         lacking: by a transactional id of each sub-topology, the operation that is missing on it.
         event_times: by source; one that has no record is missing.
+        leases: the tasks that have leased ids, those that would get one at a start included, by
+            id; None: ids are derived.
     """
 
     taken_at: datetime
@@ -71,6 +74,7 @@ class Snapshot:
     ids: Seen[tuple[Listed, ...]]
     lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
+    leases: Seen[Mapping[str, TransactionalId] | None]
 
     @property
     def servers(self) -> str:

@@ -8,13 +8,15 @@ No two partitions may come to share an id, whatever a release meets:
     takeover  L4  init the former ids, so that nothing open holds the registry back; then each
                   partition's id must still be in the registry
     release   R1  lock the ids of the application at their source
-              R2  take the entries out of the registry, and see that they are gone
-              R3  the group has no member
-              R4  init the ids: fences whoever slept, ends what is open
-              R5  free them at their source
+              R2  the group has no member; init all ids of the application, so that nothing open
+                  hides the registry's end
+              R3  take the entries out of the registry, and see that they are gone
+              R4  the group has no member
+              R5  init the ids: fences whoever slept, ends what is open
+              R6  free them at their source
 
-A worker that wrote L2 before R2 finds its entry gone at L4, or was a member at R3. One that did so
-after R2 did L3 after R5.
+A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. One that did so
+after R3 did L3 after R6.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[Transactio
 def release(
     ids: Sequence[TransactionalId], admin: ClusterAdmin, registry: Registry, outputs: KafkaOutputs
 ) -> None:
-    """Make sure that nobody writes under ids, now or later (R2 to R4).
+    """Make sure that nobody writes under ids, now or later (R2 to R5).
 
     Args:
         ids: of one application, locked at their source.
@@ -166,6 +168,8 @@ def release(
     application = ids[0].application
     _refuse_members(application, admin)
     registry.ensure()
+    known = {str(task) for leased in registry.refresh().leased.values() for task in leased}
+    outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
     entries = _entries_of(ids, registry.refresh())
     registry.write(dict.fromkeys(entries))
     try:

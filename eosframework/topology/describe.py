@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework.topology.graph import (
@@ -24,12 +24,19 @@ Partitions = Mapping[str, int]
 Node = Source | Step | Sink
 
 
-def describe(graph: Graph, partitions: Partitions | None = None) -> dict[str, Any]:
+Leases = Mapping[str, Sequence[str]]
+"""Transactional ids by sub-topology, where they are leased."""
+
+
+def describe(
+    graph: Graph, partitions: Partitions | None = None, leases: Leases | None = None
+) -> dict[str, Any]:
     """Return the graph as plain data.
 
     Args:
         graph: what `resolve` gave.
         partitions: number of partitions by source topic, where they are known.
+        leases: the ids that tasks have; None: they are derived.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
@@ -40,17 +47,22 @@ def describe(graph: Graph, partitions: Partitions | None = None) -> dict[str, An
         "registry_topic": registry_topic(graph.application),
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
-        "sub_topologies": [_describe_part(graph, part, partitions or {}) for part in parts],
+        "sub_topologies": [_describe_part(graph, part, partitions or {}, leases) for part in parts],
         "persisters": [_describe_persister(persister) for persister in graph.persisters],
     }
 
 
-def as_text(graph: Graph, partitions: Partitions | None = None) -> str:
+def as_text(
+    graph: Graph, partitions: Partitions | None = None, leases: Leases | None = None
+) -> str:
     """Return the graph as indented text: what reads what, in order."""
     lines = [f"application {graph.application}"]
-    for part in describe(graph, partitions)["sub_topologies"]:
+    for part in describe(graph, partitions, leases)["sub_topologies"]:
         lines += ["", f"sub-topology {part['name']}"]
-        if part["partitions"] is None:
+        if leases is not None:
+            leased = ", ".join(part["transactional_ids"]) or "none yet"
+            lines.append(f"  one task for each partition, writing as leased: {leased}")
+        elif part["partitions"] is None:
             lines.append(f"  one task for each partition, writing as {part['transactional_id']}")
         else:
             ids = part["transactional_ids"]
@@ -90,16 +102,19 @@ def as_mermaid(graph: Graph) -> str:
     return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
 
 
-def _describe_part(graph: Graph, part: SubTopology, partitions: Partitions) -> dict[str, Any]:
+def _describe_part(
+    graph: Graph, part: SubTopology, partitions: Partitions, leases: Leases | None
+) -> dict[str, Any]:
     counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
     complete = len(counts) == len(part.sources)
+    ids = [str(task) for task in tasks(graph.application, part.name, counts)] if complete else None
     return {
         "name": part.name,
-        "transactional_id": f"{graph.application}-{part.name}-{{partition}}",
-        "partitions": co_partitioned(part.name, counts) if complete else None,
-        "transactional_ids": [str(task) for task in tasks(graph.application, part.name, counts)]
-        if complete
+        "transactional_id": f"{graph.application}-{part.name}-{{partition}}"
+        if leases is None
         else None,
+        "partitions": co_partitioned(part.name, counts) if complete else None,
+        "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
         "sources": [_describe_source(source) for source in part.sources],
         "steps": [_describe_step(n) for n in _walk(part) if isinstance(n, Step)],
         "sinks": [_describe_sink(n) for n in _walk(part) if isinstance(n, Sink)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,17 +30,22 @@ LATE = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A transactional id that a coordinator knows."""
+    """A transactional id that a coordinator knows.
+
+    Args:
+        lease: the task that has the id leased; None: nobody has.
+    """
 
     transactional_id: str
     state: State
     producer_id: int
     coordinator_id: int
+    lease: TransactionalId | None = None
 
     @property
     def owner(self) -> TransactionalId | None:
         """The task whose id it is; None: it is foreign, not one of eosframework's."""
-        return owner(self.transactional_id)
+        return self.lease or owner(self.transactional_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class Described:
     Args:
         started: when its open transaction began; None: none is open.
         partitions: of the open transaction.
+        lease: the task that has the id leased; None: nobody has.
     """
 
     transactional_id: str
@@ -60,11 +66,12 @@ class Described:
     timeout: timedelta
     started: datetime | None
     partitions: tuple[TopicPartition, ...]
+    lease: TransactionalId | None = None
 
     @property
     def owner(self) -> TransactionalId | None:
         """The task whose id it is; None: it is foreign, not one of eosframework's."""
-        return owner(self.transactional_id)
+        return self.lease or owner(self.transactional_id)
 
     @property
     def is_open(self) -> bool:
@@ -99,7 +106,7 @@ class ActiveProducer:
 
 
 def owner(transactional_id: str) -> TransactionalId | None:
-    """Return the task whose id it is; None: it is foreign."""
+    """Return the task whose derived id it is; None: it is foreign."""
     try:
         return TransactionalId.parse(transactional_id)
     except ConfigurationError:
@@ -138,6 +145,7 @@ def list_transactions(
                 state=_state(entry.transaction_state),
                 producer_id=entry.producer_id,
                 coordinator_id=broker_id,
+                lease=wire.leases.get(entry.transactional_id),
             )
             for broker_id in wire.brokers()
             for entry in _checked(wire.send(request, broker_id)).transaction_states
@@ -194,7 +202,8 @@ def find_transaction(
         (entry,) = wire.send(request, coordinator_id).transaction_states
         if entry.error_code == errors.TransactionalIdNotFoundError.errno:
             return None
-        return _described(_checked(entry), coordinator_id)
+        described = _described(_checked(entry), coordinator_id)
+        return replace(described, lease=wire.leases.get(transactional_id))
 
     return wire.call(
         "describing transactional ids" if needs else f"describing {transactional_id!r}",

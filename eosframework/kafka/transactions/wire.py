@@ -14,6 +14,7 @@ from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError
 from eosframework.kafka.transactions.configuration import client_configuration
 from eosframework.kafka.transactions.vendor import admin, consumer_protocol, errors, structs
 from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId
 
 Answer = TypeVar("Answer")
 
@@ -43,13 +44,17 @@ class Wire:
 
     Args:
         settings: how to reach the cluster.
+        leases: the tasks that have leased ids, by id; what is told of an id names its task.
 
     Raises:
         ConfigurationError: a property has no equivalent, or cannot be used.
         ClusterUnreachable: no broker answered.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(
+        self, settings: KafkaSettings, leases: Mapping[str, TransactionalId] | None = None
+    ) -> None:
+        self.leases: Mapping[str, TransactionalId] = leases or {}
         self._settings = settings
         self._deadline_seconds = settings.request_timeout_seconds * SHARE
         self._complaint = _LastComplaint()

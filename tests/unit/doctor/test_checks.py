@@ -24,6 +24,7 @@ from eosframework.kafka.transactions.hanging import Health, OpenTransaction
 from eosframework.kafka.transactions.probing import Clock
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
 from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -120,6 +121,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         ids=Seen((Listed("shop-big-0", State.COMPLETE_COMMIT, 7, 1),)),
         lacking={"shop-big-0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
+        leases=Seen(None),
     )
     return replace(healthy, **changes)
 
@@ -586,6 +588,13 @@ CASES = [
         "txn describe shop-small-0",
     ),
     Case(
+        "leased-ids",
+        E,
+        lambda: snapshot(leases=Seen(Unseen("leased transactional ids", "no id left for 2 tasks"))),
+        "no id left for 2 tasks",
+        "eosframework ids add APP ID...",
+    ),
+    Case(
         "ids-in-use",
         N,
         lambda: snapshot(
@@ -665,6 +674,17 @@ CASES = [
         "--transactional-id shop- --resource-pattern-type prefixed",
     ),
     Case(
+        "transactional-id-acls",
+        E,
+        lambda: replace(
+            with_worker(ids="leased"),
+            lacking={"TX 7": Seen("Describe")},
+            leases=Seen({"TX 7": TransactionalId("shop", "big", 0, "TX 7")}),
+        ),
+        "Describe is not allowed",
+        "--operation Write --operation Describe --transactional-id 'TX 7'",
+    ),
+    Case(
         "settings-acls",
         W,
         lambda: with_topic("large", replace(topic(), values=None)),
@@ -701,6 +721,12 @@ def test_a_check_finds_what_is_amiss_and_says_what_mends_it(case: Case) -> None:
 def test_every_check_is_shown_to_find_something() -> None:
     assert {check.id for check in CHECKS} == {case.check for case in CASES}
     assert len({check.id for check in CHECKS}) == len(CHECKS)
+
+
+def test_a_leased_id_is_the_applications_own_whatever_its_form() -> None:
+    lease = TransactionalId("shop", "big", 0, "shop-Other")
+    own = Listed("shop-Other", State.EMPTY, 7, 1, lease)
+    assert not findings_of(snapshot(ids=Seen((own,))), "foreign-ids")
 
 
 def test_only_an_error_makes_an_application_unhealthy() -> None:

@@ -43,6 +43,13 @@ def test_known_partitions_give_the_tasks(graph: Graph) -> None:
         describe(graph, {"s": 2, "t": 3})
 
 
+def test_leased_ids_are_shown_in_place_of_derived_ones(graph: Graph) -> None:
+    (part,) = describe(graph, leases={"both": ["TX 1", "TX 0"]})["sub_topologies"]
+    assert (part["transactional_id"], part["transactional_ids"]) == (None, ["TX 1", "TX 0"])
+    assert "writing as leased: TX 1, TX 0" in as_text(graph, leases={"both": ["TX 1", "TX 0"]})
+    assert "writing as leased: none yet" in as_text(graph, leases={})
+
+
 def test_the_text_shows_each_node_once(graph: Graph) -> None:
     text = as_text(graph)
     assert text.count("→ out") == 1
