@@ -23,8 +23,10 @@ UNANSWERED = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._NOENT,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
 }
+"""Nobody who could answer did; _NOENT: librdkafka knows no leader of a partition."""
 _REFUSED = {
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError._SSL,  # noqa: SLF001
