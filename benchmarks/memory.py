@@ -43,14 +43,14 @@ def run(session: Session, options: Options, report: Report) -> None:
 
 def _peak_megabytes(session: Session, topic: str, records: int) -> float:
     def measure(offsets: CommittedOffsets, child: Child, _: Work) -> float:
-        with _PeakMemory(child.pid) as peak:
+        with PeakMemory(child.pid) as peak:
             speed_of_input(offsets, child, records)
         return peak.bytes / 1e6
 
     return session.run(Framework(), topic, measure)
 
 
-class _PeakMemory:
+class PeakMemory:
     """Looks at the resident memory of a process every `LOOK_SECONDS`."""
 
     def __init__(self, pid: int) -> None:
@@ -59,7 +59,7 @@ class _PeakMemory:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory")
 
-    def __enter__(self) -> _PeakMemory:
+    def __enter__(self) -> PeakMemory:
         self._thread.start()
         return self
 

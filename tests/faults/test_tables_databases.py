@@ -1,0 +1,169 @@
+"""What becomes of the database while tables are filled: each row is there once, by itself."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from eosframework.embedded import PostgresServer, start_postgres
+from tests.support import debian_postgres
+from tests.support.database_proxy import Cut, DatabaseProxy
+from tests.support.pipeline import WorkerProcess, wait_until
+from tests.support.tables import TablesWorld
+
+MakeTables = Callable[..., TablesWorld]
+
+SMALL = ["database.batch_rows=100", "worker.batch_records=50"]
+
+FAILING = """
+CREATE SEQUENCE attempts;
+CREATE FUNCTION fail_at_first() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE attempt bigint := nextval('attempts');
+BEGIN
+    IF attempt = 1 THEN RAISE 'could not serialize access' USING ERRCODE = '40001';
+    ELSIF attempt = 2 THEN RAISE 'no space left on device' USING ERRCODE = '53100';
+    ELSIF attempt = 3 THEN PERFORM pg_terminate_backend(pg_backend_pid());
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER fails BEFORE INSERT ON numbers FOR EACH STATEMENT EXECUTE FUNCTION fail_at_first();
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server that this test may break."""
+    with start_postgres(tmp_path / "own") as own:
+        yield own
+
+
+def filled(world: TablesWorld) -> TablesWorld:
+    world.see("CREATE TABLE numbers (n bigint)")
+    world.apply()
+    return world
+
+
+def end(world: TablesWorld, worker: WorkerProcess, count: int) -> None:
+    """All rows arrive, then the worker stops in order, and each row is there once."""
+    world.wait_for(count)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert world.kept().clean, world.kept()
+    assert world.count() == count
+
+
+def test_a_connection_cut_in_copy_or_commit_is_claimed_again_and_never_guessed(
+    make_tables: MakeTables,
+) -> None:
+    world = filled(make_tables())
+    cuts = [Cut.IN_COPY, Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT]
+    with DatabaseProxy(world.dsn) as proxy:
+        worker = world.start_worker(dsn=proxy.dsn, settings=SMALL)
+        worker.wait_for_event("partition_claimed", 4)
+        for number, cut in enumerate(cuts, 1):
+            proxy.cut(cut)
+            world.feed(400)
+            wait_until(lambda number=number: len(proxy.happened) == number, str(cut))
+            worker.wait_for_event("database_back", number)
+            world.wait_for(400 * number)
+        assert proxy.happened == cuts
+        end(world, worker, 1200)
+
+
+def test_a_commit_that_arrives_late_is_waited_for_by_the_claim(make_tables: MakeTables) -> None:
+    """A look at the position would show it as it was, and the rows would be there twice."""
+    world = filled(make_tables(partitions=1))
+    with DatabaseProxy(world.dsn) as proxy:
+        worker = world.start_worker(dsn=proxy.dsn, settings=SMALL)
+        worker.wait_for_event("partition_claimed")
+        proxy.cut(Cut.LATE_COMMIT)
+        world.feed(50)
+        wait_until(lambda: bool(proxy.happened), "a COMMIT under way")
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        wait_until(lambda: bool(world.see(waiting)), "a claim that waits")
+        assert len(worker.events("partition_claimed")) == 1
+        proxy.deliver()
+        worker.wait_for_event("partition_claimed", 2)
+        assert worker.events("partition_claimed")[1]["offset"] == 50
+        end(world, worker, 50)
+
+
+def test_conflicts_full_disks_and_ended_sessions_are_waited_out(make_tables: MakeTables) -> None:
+    world = filled(make_tables())
+    world.see(FAILING)
+    world.feed(400)
+    worker = world.start_worker(settings=SMALL)
+    world.wait_for(400)
+    assert world.see("SELECT last_value >= 4 FROM attempts") == [(True,)]
+    said = "".join(str(event["error"]) for event in worker.events("database_away"))
+    assert "could not serialize access" in said
+    end(world, worker, 400)
+
+
+def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
+    world = filled(make_tables(partitions=1))
+    name = world.see("SELECT current_database()")[0][0]
+    world.see(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'")
+    worker = world.start_worker(settings=SMALL)
+    worker.wait_for_event("partition_claimed")
+    with psycopg.connect(world.dsn) as rival:
+        rival.execute("SET deadlock_timeout = '60s'")
+        rival.execute("LOCK TABLE numbers IN ACCESS EXCLUSIVE MODE")
+        world.feed(50)
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: bool(world.see(waiting)), "a worker that waits for the table")
+        rival.execute("UPDATE eosframework.positions SET updated_at = now()")
+        rival.commit()
+    [away, *_] = worker.events("database_away")
+    assert "deadlock" in str(away["error"])
+    end(world, worker, 50)
+
+
+def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
+    make_tables: MakeTables, server: PostgresServer
+) -> None:
+    world = filled(make_tables(dsn=server.dsn))
+    world.feed(400)
+    worker = world.start_worker(settings=[*SMALL, "worker.session_timeout_seconds=6"])
+    world.wait_for(100)
+    server.kill()
+    world.feed(400)
+    worker.wait_for_event("database_away")
+    # Three sessions long: who does not poll meanwhile loses the partitions.
+    threading.Event().wait(20)
+    assert not worker.events("database_back")
+    server.start()
+    worker.wait_for_event("database_back")
+    assert not worker.events("partitions_lost")
+    end(world, worker, 800)
+
+
+def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(
+    make_tables: MakeTables, tmp_path: Path
+) -> None:
+    """Rows and position are lost together, so they are written again together."""
+    with debian_postgres.start_primary(tmp_path / "primary") as primary:
+        world = filled(make_tables(dsn=primary.dsn))
+        with debian_postgres.start_standby(primary, tmp_path / "standby") as standby:
+            world.feed(400)
+            dsn = debian_postgres.both(primary, standby)
+            worker = world.start_worker(dsn=dsn, settings=SMALL)
+            world.wait_for(400)
+            behind = "SELECT 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+            wait_until(lambda: bool(world.see(behind)), "a standby that has it all")
+            standby.stop()
+            world.feed(400)
+            world.wait_for(800)
+            primary.kill()
+            world.feed(100)
+            worker.wait_for_event("database_away")
+            standby.start()
+            debian_postgres.promote(standby)
+            world.dsn = standby.dsn
+            assert world.count() < 800
+            end(world, worker, 900)
