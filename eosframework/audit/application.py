@@ -29,6 +29,7 @@ from eosframework.audit.matching import Matching, match
 from eosframework.audit.portions import Portions, divide
 from eosframework.audit.verdict import Verdict
 from eosframework.config import KafkaSettings
+from eosframework.errors import StartRefused
 from eosframework.kafka.snapshot import Ranges
 from eosframework.processing.failures import (
     HEADER_OFFSET,
@@ -76,6 +77,12 @@ def audit_application(
         RunError: a transaction stays open, or a record that was processed fails now.
         ClusterUnreachable: the cluster did not answer.
     """
+    if not graph.sub_topologies:
+        raise StartRefused(
+            f"application {graph.application!r} only fills tables, and an audit compares topics; "
+            f"compare the tables with {', '.join(p.topic for p in graph.persisters)} in the "
+            f"database"
+        )
     return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
 
 
@@ -214,7 +221,10 @@ class _Audit:
         return ahead
 
     def _note(self, portions: Portions, outputs: Ranges, *, lost: int) -> None:
-        """Note which logs have lost records that may explain the numbers."""
+        """Note which logs have lost records that may explain the numbers, and what is left out."""
+        for persister in self._graph.persisters:
+            tables = ", ".join(sink.table for sink in persister.tables)
+            self._notes.append(f"what topic {persister.topic} gave table {tables} is not compared")
         firsts = {p: portions.firsts[p] for p in portions.trimmed}
         if self._scope.is_whole or lost:
             firsts |= {p: first for p, (first, _) in outputs.items() if first}

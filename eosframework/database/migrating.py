@@ -46,7 +46,7 @@ def migrate(database: Database) -> list[str]:
     with translating(doing), locked(database) as connection:
         missing = _pending(connection, database)
         if missing:
-            if not queries.has_schema(_driver(connection)):
+            if not queries.has_schema(driver(connection)):
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             command.upgrade(_config(connection), "heads")
     return missing
@@ -56,7 +56,7 @@ def migrate(database: Database) -> list[str]:
 def locked(database: Database) -> Generator[Connection]:
     """Open a transaction that may change tables; processes take turns with that."""
     with database.engine().begin() as connection:
-        queries.lock_migrations(_driver(connection))
+        queries.lock_migrations(driver(connection))
         yield connection
 
 
@@ -78,7 +78,7 @@ def run_sql(revision: str) -> None:
     Args:
         revision: the revision's own `__file__`.
     """
-    _driver(op.get_bind()).execute(Path(revision).with_suffix(".sql").read_text(encoding="utf-8"))
+    driver(op.get_bind()).execute(Path(revision).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
 def _pending(connection: Connection, database: Database) -> list[str]:
@@ -102,6 +102,6 @@ def _config(connection: Connection) -> Config:
     return config
 
 
-def _driver(connection: Connection) -> Any:
+def driver(connection: Connection) -> Any:
     """Return psycopg's own connection below SQLAlchemy's."""
     return connection.connection.driver_connection

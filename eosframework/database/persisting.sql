@@ -32,6 +32,12 @@ INSERT INTO eosframework.dead_letters
 VALUES
     (:application, :table_name, :topic, :partition, :offset_, :key, :value, :headers, :error);
 
+-- name: missing_privileges(table_name, wanted)
+-- Return which privileges on a table this user does not have.
+SELECT wanted
+FROM unnest(:wanted::text[]) AS wanted
+WHERE NOT has_table_privilege(:table_name, wanted);
+
 -- name: check_at_once()!
 -- Let a deferred constraint speak while the row that it refuses can be told from others.
 SET CONSTRAINTS ALL IMMEDIATE;

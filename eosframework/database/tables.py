@@ -7,7 +7,7 @@ write to these tables as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alembic.migration import MigrationContext
@@ -18,10 +18,20 @@ from sqlalchemy.schema import CreateSchema
 
 from eosframework.database.columns import ModelColumns, Wanted, columns_of, misfit
 from eosframework.database.connection import Database
-from eosframework.database.migrating import SCHEMA, locked, migrate, pending
+from eosframework.database.migrating import SCHEMA, driver, locked, migrate, pending
+from eosframework.database.queries import load_queries
 from eosframework.database.shapes import TableShape, read_shape
 from eosframework.database.trouble import translating
 from eosframework.topology.graph import Persister, TableMode, TableSink
+
+positions: Any = load_queries("persisting.sql")
+
+PRIVILEGES = {
+    TableMode.APPEND: ("INSERT",),
+    TableMode.UPSERT: ("INSERT", "SELECT", "UPDATE"),
+    TableMode.UPSERT_DELETE: ("INSERT", "SELECT", "UPDATE", "DELETE"),
+}
+"""What writing takes, by how rows enter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +142,28 @@ def _planned(connection: Connection, persisters: Sequence[Persister]) -> tuple[P
     sinks: dict[str, list[TableSink]] = {}
     for sink in (sink for persister in persisters for sink in persister.tables):
         sinks.setdefault(sink.table, []).append(sink)
+    plans = [_plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)]
     return tuple(
-        _plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)
+        replace(plan, problems=(*plan.problems, *_denied(connection, plan, sinks[plan.name])))
+        for plan in plans
     )
+
+
+def _denied(
+    connection: Connection, plan: PlannedTable, sinks: Sequence[TableSink]
+) -> Iterator[str]:
+    """Find privileges that the first row would ask for."""
+    if not plan.exists:
+        return
+    wanted = dict.fromkeys(privilege for sink in sinks for privilege in PRIVILEGES[sink.mode])
+    rows = positions.missing_privileges(
+        driver(connection), table_name=plan.name, wanted=list(wanted)
+    )
+    if missing := ", ".join(name for (name,) in rows):
+        yield (
+            f"table {plan.name}: this user lacks {missing}; as its owner, run: "
+            f"GRANT {missing} ON {plan.name} TO …"
+        )
 
 
 def _plan_table(name: str, sinks: Sequence[TableSink], shape: TableShape | None) -> PlannedTable:

@@ -271,7 +271,9 @@ class PersisterWorker:
                 raise PositionLost(
                     f"{claim.partition}: the database holds what comes before offset "
                     f"{claim.next_offset}, and the log begins at {first}: the offsets between "
-                    f"are gone. To go on without them, stop all workers and set the position"
+                    f"are gone. To go on without them, stop all workers and run in the database: "
+                    f"UPDATE eosframework.positions SET next_offset = {first} WHERE topic = "
+                    f"'{claim.partition.topic}' AND partition = {claim.partition.partition}"
                 )
             offsets[claim.partition] = claim.next_offset
         return offsets

@@ -19,6 +19,7 @@ from eosframework.persisting.ports import Batch, TableRows
 from eosframework.records import TopicPartition
 from eosframework.serdes import JSON, STRING
 from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
+from tests.support.databases import dsn_with
 from tests.unit.processing.memory import At
 
 
@@ -124,6 +125,19 @@ def test_a_table_that_nothing_describes_must_exist(world: World) -> None:
     assert "does not exist, and nothing says what its columns are" in problem
     world.see("CREATE TABLE orders (id bigint)")
     assert world.problems(sink("orders", None)) == []
+
+
+def test_a_missing_privilege_is_found_before_the_first_row(world: World) -> None:
+    world.see("CREATE TABLE orders (id bigint PRIMARY KEY, amount numeric, note text)")
+    name = world.see("SELECT 'writer_' || current_database()")[0][0]
+    world.see(f"CREATE ROLE {name} LOGIN PASSWORD 'p'; GRANT INSERT ON orders TO {name}")
+    try:
+        limited = World(dsn_with(world.dsn, user=name, password="p"))
+        assert limited.problems(sink("orders", Order)) == []
+        [problem] = limited.problems(sink("orders", Order, "id"))
+        assert "GRANT SELECT, UPDATE ON orders" in problem
+    finally:
+        world.see(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 def test_a_key_that_is_no_field_is_named(world: World) -> None:

@@ -86,6 +86,9 @@ def test_transforms_and_tables_run_under_one_command_and_each_row_is_there_once(
     twice = Counter(n for (n,) in world.see("SELECT n FROM twice"))
     assert twice == Counter({n: 2 for n in range(1500) if n != 13})
     assert len({number_in(m) for m in world.read(f"{world.name}.dead")}) == 1500
+    audited = world.run("audit", "--json")
+    assert audited.exit_code == 0, audited.err
+    assert any("table doubled is not compared" in note for note in audited.json["notes"])
 
 
 def test_rows_are_replaced_and_deleted_by_their_keys(make_tables: MakeTables) -> None:
