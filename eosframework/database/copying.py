@@ -42,7 +42,7 @@ class TableWriter:
         self._sink = sink
         self._shape = shape
         self._number = number
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self._layouts: dict[tuple[Any, ...], _Layout] = {}
 
     def write(self, connection: Connection[Any], rows: Sequence[Row]) -> None:
         """Write rows in order.
@@ -71,18 +71,10 @@ class TableWriter:
             yield layout, map(layout.values, run)
 
     def _layout(self, row: Row) -> _Layout:
-        if isinstance(row, Deletion):
-            return self._known(("", *row.keys), row)
-        if isinstance(row, BaseModel):
-            return self._known(tuple(type(row).model_fields), row)
-        return self._known(tuple(row), row)
-
-    def _known(self, names: tuple[str, ...], row: Row) -> _Layout:
-        # A model and a map may have the same names, and are read differently.
-        key = (type(row).__name__, *names)
-        layout = self._layouts.get(key)
+        kind = _kind(row)
+        layout = self._layouts.get(kind)
         if layout is None:
-            layout = self._layouts[key] = self._made(row)
+            layout = self._layouts[kind] = self._made(row)
         return layout
 
     def _made(self, row: Row) -> _Layout:
@@ -107,7 +99,7 @@ class TableWriter:
         return _Layout(
             names=names,
             deletes=deletes,
-            key_at=tuple(names.index(key) for key in self._sink.keys),
+            key=_picker([names.index(key) for key in self._sink.keys]),
             values=_reader(names, json_at, row),
             stage=f"eos_{self._number}_{len(self._layouts)}",
         )
@@ -175,7 +167,7 @@ class _Layout:
     """Rows with the same columns.
 
     Args:
-        key_at: where the key columns are.
+        key: what the key columns hold.
         values: a row as a tuple.
         stage: name of their temporary table.
         is_used: it may hold rows of this transaction.
@@ -183,19 +175,28 @@ class _Layout:
 
     names: tuple[str, ...]
     deletes: bool
-    key_at: tuple[int, ...]
+    key: Callable[[Values], Any]
     values: Callable[[Any], Values]
     stage: str
     is_used: bool = field(default=False)
-
-    def key(self, values: Values) -> Values:
-        """Return the values of the key columns."""
-        return tuple(values[i] for i in self.key_at)
 
     def copy_into(self, target: sql.Composable) -> sql.Composed:
         """Return the COPY command into a table."""
         columns = sql.SQL(", ").join(map(sql.Identifier, self.names))
         return sql.SQL("COPY {} ({}) FROM STDIN").format(target, columns)
+
+
+def _kind(row: Row) -> tuple[Any, ...]:
+    """Return what rows have in common that are read the same way."""
+    if type(row) is dict:
+        return tuple(row)
+    if isinstance(row, Deletion):
+        return (Deletion, *row.keys)
+    return (type(row),) if isinstance(row, BaseModel) else (type(row), *row)
+
+
+def _picker(places: Sequence[int]) -> Callable[[Values], Any]:
+    return itemgetter(*places) if places else lambda values: None
 
 
 def _reader(names: tuple[str, ...], json_at: tuple[int, ...], row: Row) -> Callable[[Any], Values]:

@@ -165,6 +165,15 @@ def test_everything_of_a_message_comes_back(world: World) -> None:
     assert len({output[7][-1][1] for output in (full, bare, empty)}) == 3
 
 
+def test_what_nobody_would_read_is_not_emitted(database: str) -> None:
+    migrate(Database(DatabaseSettings(dsn=database)))  # type: ignore[arg-type]
+    with (
+        psycopg.connect(database) as connection,
+        pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="would be lost"),
+    ):
+        emit(connection, "orders", "k", "v")
+
+
 def test_a_transaction_that_commits_late_is_not_skipped(world: World) -> None:
     source = world.source()
     at = start(source)

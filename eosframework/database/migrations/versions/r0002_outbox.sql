@@ -24,11 +24,21 @@ CREATE TABLE eosframework.relays (
     PRIMARY KEY (name, shard)
 );
 
+-- Wakes the relay when the current transaction commits; equal notifications of one are sent once.
+-- PostgreSQL prepares no transaction for a two-phase commit that notified: SET LOCAL
+-- eosframework.wake = off leaves the message to the relay's polling.
+CREATE FUNCTION eosframework.wake() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.current_setting('eosframework.wake', true) IS DISTINCT FROM 'off' THEN
+        PERFORM pg_catalog.pg_notify('eosframework_outbox', '');
+    END IF;
+END $$;
+
 CREATE FUNCTION eosframework.wake_relay() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- Equal notifications of one transaction are sent once, at its commit.
-    PERFORM pg_catalog.pg_notify('eosframework_outbox', '');
+    PERFORM eosframework.wake();
     RETURN NULL;
 END $$;
 
@@ -52,6 +62,15 @@ CREATE FUNCTION eosframework.emit(topic text, key bytea, value bytea, headers js
 RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_replication_slots
+        WHERE slot_name LIKE 'eosframework\_%' AND confirmed_flush_lsn IS NOT NULL
+          AND database = pg_catalog.current_database()
+    ) THEN
+        RAISE EXCEPTION 'nothing reads this database''s log, so the message would be lost'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'start eosframework relay-outbox with outbox.source=slot once before';
+    END IF;
     PERFORM pg_catalog.pg_logical_emit_message(
         true, 'eosframework.outbox',
         pg_catalog.convert_to(pg_catalog.jsonb_build_object(
@@ -62,7 +81,7 @@ BEGIN
             'headers', emit.headers,
             'at', (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::bigint
         )::text || E'\n', 'UTF8') || coalesce(emit.key, '') || coalesce(emit.value, ''));
-    PERFORM pg_catalog.pg_notify('eosframework_outbox', '');
+    PERFORM eosframework.wake();
 END $$;
 
 COMMENT ON FUNCTION eosframework.emit IS
