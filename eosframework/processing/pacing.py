@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 ROUNDS = 3
-"""The commit interval is at least this many times the last round, so that a worker with many
-tasks processes for two thirds of the time."""
+"""The commit interval is at least this many times a round, so that a worker with many tasks
+processes for two thirds of the time."""
+
+RECENT = 3
+"""The shortest of so many rounds counts: one that waited for a broker to be replaced is no measure
+of the next, and would keep everything waiting once more."""
 
 LASTING = 5
 """So many rounds in a row have to be slow before it is worth a word."""
@@ -28,6 +33,7 @@ class CommitPace:
         self._longest_seconds = longest_seconds
         self._clock = clock
         self._due = clock() + interval_seconds
+        self._recent_seconds = deque([0.0] * RECENT, RECENT)
         self._stretched_rounds = 0
         self._told_seconds = interval_seconds
 
@@ -40,12 +46,13 @@ class CommitPace:
         return max(0.0, self._due - self._clock())
 
     def round_took(self, seconds: float) -> float | None:
-        """Set when the next round is due after one that took `seconds`.
+        """Set when the next round is due, after one that took `seconds`.
 
         Returns:
             The stretched interval if it is news: it lasts, and is twice what was last told.
         """
-        wanted_seconds = min(ROUNDS * seconds, self._longest_seconds)
+        self._recent_seconds.append(seconds)
+        wanted_seconds = min(ROUNDS * min(self._recent_seconds), self._longest_seconds)
         interval_seconds = max(self._asked_seconds, wanted_seconds)
         self._due = self._clock() + interval_seconds
         if interval_seconds == self._asked_seconds:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.pacing import CommitPace
+from eosframework.processing.pacing import RECENT, CommitPace
 from eosframework.processing.progress import Progress, latest
 from eosframework.records import Position
 
@@ -39,12 +39,19 @@ def test_a_slow_round_stretches_the_interval() -> None:
     assert not pace.is_due()
     now[0] = 0.1
     assert pace.is_due()
-    pace.round_took(0.2)
+    rounds_took(pace, 0.2)
     assert pace.remaining_seconds() == pytest.approx(0.6)
     pace.round_took(0.01)
     assert pace.remaining_seconds() == pytest.approx(0.1)
-    pace.round_took(60)
+    rounds_took(pace, 60)
     assert pace.remaining_seconds() == pytest.approx(10)
+
+
+def test_rounds_that_waited_for_a_broker_do_not_put_off_the_next() -> None:
+    pace = CommitPace(0.1, 10, lambda: 0.0)
+    for seconds in (0.02, 4.0, 0.02, 4.0, 4.0):
+        pace.round_took(seconds)
+        assert pace.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
@@ -54,3 +61,8 @@ def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
     assert told[0] is None
     pace.round_took(0.01)
     assert pace.round_took(0.5) is None
+
+
+def rounds_took(pace: CommitPace, seconds: float) -> None:
+    for _ in range(RECENT):
+        pace.round_took(seconds)
