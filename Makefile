@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := $(PYTEST) tests/unit --random-order
+# Most tests wait for brokers, so two at a time on two cores; a module's servers stay together.
+SIDE_BY_SIDE := -n 2 --dist loadscope --maxschedchunk 1
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	-c requirements/constraints.txt pyproject.toml
@@ -26,7 +28,7 @@ demo: .venv ## Run real flights through killed workers and read the verdict
 
 .PHONY: test
 test: check ## Run everything: check, then the tests against real services
-	$(PYTEST) tests/conformance tests/integration tests/faults tests/soak --require-services
+	$(PYTEST) tests/conformance tests/integration tests/faults tests/soak --require-services $(SIDE_BY_SIDE)
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests, in under a minute
