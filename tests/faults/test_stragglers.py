@@ -70,6 +70,10 @@ HARMLESS: dict[Kind, str] = {
 }
 """Where Kafka itself, or the order of things, prevents harm."""
 
+PATIENT_BROKER = {**SMALL_BROKER, "broker.session.timeout.ms": "60000"}
+"""On a busy machine a broker that is late with its heartbeats would be taken for dead, and calls of
+librdkafka that were waiting for it may never return."""
+
 RECORDS = 400
 LATE_REQUESTS = 6
 LONGEST_DELAY_SECONDS = 0.2
@@ -109,7 +113,7 @@ def clusters(
             if nodes not in started:
                 directory = tmp_path_factory.mktemp(f"proxied{nodes}")
                 cluster = stack.enter_context(
-                    proxied_kafka(directory, nodes=nodes, properties=SMALL_BROKER)
+                    proxied_kafka(directory, nodes=nodes, properties=PATIENT_BROKER)
                 )
                 observer = stack.enter_context(Observer(cluster.direct, nodes))
                 started[nodes] = cluster, observer
