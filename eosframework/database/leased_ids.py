@@ -24,7 +24,7 @@ from eosframework.errors import (
 from eosframework.txnid import Allotted, PooledId, TransactionalId, allot
 
 LONGEST_ID = 249
-"""Kafka has no limit for an id; authorizers and tools show ids as they do topics."""
+"""Characters. Kafka takes more, but what is longer was pasted by mistake."""
 
 _queries: Any = load_queries("leased_ids.sql")
 
