@@ -192,7 +192,8 @@ def _kind(row: Row) -> tuple[Any, ...]:
         return tuple(row)
     if isinstance(row, Deletion):
         return (Deletion, *row.keys)
-    return (type(row),) if isinstance(row, BaseModel) else (type(row), *row)
+    kind: Any = type(row)
+    return (kind,) if isinstance(row, BaseModel) else (kind, *row)
 
 
 def _picker(places: Sequence[int]) -> Callable[[Values], Any]:
