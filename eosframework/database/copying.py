@@ -24,6 +24,8 @@ from eosframework.topology.graph import TableMode, TableSink
 
 Values = tuple[Any, ...]
 
+_MAP: Any = dict
+
 
 class ColumnUnknown(DataRefused):
     """A row names a column that the table did not have when it was looked at."""
@@ -186,14 +188,14 @@ class _Layout:
         return sql.SQL("COPY {} ({}) FROM STDIN").format(target, columns)
 
 
-def _kind(row: Row) -> tuple[Any, ...]:
+def _kind(row: Any) -> tuple[Any, ...]:
     """Return what rows have in common that are read the same way."""
-    if type(row) is dict:
-        return tuple(row)
-    if isinstance(row, Deletion):
-        return (Deletion, *row.keys)
     kind: Any = type(row)
-    return (kind,) if isinstance(row, BaseModel) else (kind, *row)
+    if kind is _MAP:
+        return tuple(row)
+    if kind is Deletion:
+        return (kind, *row.keys)
+    return (kind,) if issubclass(kind, BaseModel) else (kind, *row)
 
 
 def _picker(places: Sequence[int]) -> Callable[[Values], Any]:

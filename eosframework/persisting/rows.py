@@ -15,7 +15,6 @@ from eosframework.records import Record
 from eosframework.serdes import Serde
 from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
 
-
 _MAP: Any = dict
 
 

@@ -1,0 +1,21 @@
+"""What filling tables needs on the cluster."""
+
+from __future__ import annotations
+
+from eosframework.kafka.access import tables_access
+from eosframework.serdes import JSON, STRING
+from eosframework.supervisor import instances_for
+from eosframework.topology.graph import Graph, Persister, Policy
+
+
+def test_tables_need_to_read_their_topics_in_a_group_of_their_own() -> None:
+    persister = Persister("s", "orders", STRING, JSON, (), Policy.FAIL)
+    assert [str(access) for access in tables_access(Graph("shop", (), (persister,)))] == [
+        "Topic orders: Read, Describe",
+        "Group shop.tables: Read, Describe",
+    ]
+    assert tables_access(Graph("shop", ())) == []
+
+
+def test_children_of_two_kinds_have_different_names() -> None:
+    assert not set(instances_for("host.0", 2)) & set(instances_for("host.0", 2, "tables"))
