@@ -56,7 +56,7 @@ PRODUCER_DEFAULTS: Properties = {
 """- transaction.timeout.ms: an abandoned transaction holds readers back for as long.
 - retry.backoff.ms: at the default of 100 back-to-back transactions take 100 ms each.
 - reconnect.backoff.max.ms: at the default of 10000 the second connection that breaks within ten
-  seconds was replaced after up to 8 s; at 1000 in less than one.
+  seconds was replaced after up to 8 s; at 1000 within a second or so.
 - metadata.recovery.strategy: see the rule below; a worker starts anew with another client instead.
 - partitioner: where Java's producers put a key; librdkafka's own default is CRC32.
 - linger.ms: does not delay a commit, which flushes."""
