@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from psycopg import Connection, Cursor, sql
@@ -190,7 +190,7 @@ class _Layout:
 
 def _kind(row: Any) -> tuple[Any, ...]:
     """Return what rows have in common that are read the same way."""
-    kind: Any = type(row)
+    kind = cast("type[Any]", type(row))
     if kind is _MAP:
         return tuple(row)
     if kind is Deletion:
