@@ -26,6 +26,7 @@ BENCHMARKS = {
     "protection": "protection",
     "protection-cpu": "protection_cpu",
     "persister": "persister",
+    "outbox": "outbox",
 }
 """Modules of this package by the name that a user gives."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import time
 from collections.abc import Generator
@@ -58,6 +59,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             on_turn=watchdog.turn,
         )
         _stop_on_signals(relay)
+        _collect_rarely()
         return relay.run(until_caught_up=until_caught_up)
 
 
@@ -144,6 +146,13 @@ def _watchdog(settings: Settings) -> Watchdog:
         + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds),
         stop_seconds=worker.stop_deadline_seconds,
     )
+
+
+def _collect_rarely() -> None:
+    """Let the garbage collector look once in a while: a batch makes thousands of tuples at once."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _stop_on_signals(relay: Relay) -> None:

@@ -90,16 +90,26 @@ SELECT pg_logical_emit_message(true, 'eosframework.flush', '') IS NOT NULL;
 -- The statistics of a table that is emptied all the time mislead the planner.
 SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false);
 
--- name: read(after, final, shards, shard, limit, most_bytes)
--- Final rows of a shard; after the first one as many as the sizes allow.
+-- name: read(large, after, final, shards, shard, limit)
+-- Final rows of a shard. What is large is left out, to be read by size.
+SELECT number, topic, CASE WHEN octet_length(value) > :large THEN NULL ELSE value END, key,
+       (date_part('epoch', at) * 1000)::bigint, headers, id::text, lane,
+       coalesce(octet_length(value), 0)
+FROM eosframework.outbox
+WHERE number > :after AND number <= :final AND (:shards = 1 OR mod(lane, :shards) = :shard)
+ORDER BY number
+LIMIT :limit;
+
+-- name: read_by_size(after, final, shards, shard, limit, most_bytes)
+-- The same; after the first row only as many as the sizes allow, which takes twice as long.
 SELECT number, topic, value, key, (date_part('epoch', at) * 1000)::bigint, headers, id::text, lane,
        bytes
 FROM (
     SELECT *, sum(size) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS bytes
     FROM (
-        SELECT *, coalesce(octet_length(value), 0) + coalesce(octet_length(key), 0) AS size
+        SELECT *, coalesce(octet_length(value), 0) AS size
         FROM eosframework.outbox
-        WHERE number > :after AND number <= :final AND mod(lane, :shards) = :shard
+        WHERE number > :after AND number <= :final AND (:shards = 1 OR mod(lane, :shards) = :shard)
         ORDER BY number
         LIMIT :limit
     ) AS sized

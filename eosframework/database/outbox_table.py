@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from eosframework.processing.ports import Output
 CLEAN_ROWS = 5000
 CANDIDATE_ROWS = 2000
 
+LARGE_BYTES = 8192
+"""A batch of rows that are not larger is no burden, whatever their number."""
+
 
 class TableSource(RelaySession):
     """The `OutboxSource` that reads eosframework.outbox.
@@ -32,6 +35,7 @@ class TableSource(RelaySession):
         self._batch_bytes = batch_bytes
         self._frontier = Frontier()
         self._on_disk = 0
+        self._is_large = False
 
     def begin(self, connection: Connection, wal_level: str) -> None:
         """Forget what an earlier session saw: a crash may have taken it back.
@@ -90,11 +94,9 @@ class TableSource(RelaySession):
         final = self._on_disk
         if after.through >= final:
             return Batch((), after, True)
-        rows = self._read(shard, self.shards, after.through, limit)
-        outputs = [_output(row) for row in rows]
-        is_last = len(rows) < limit and (not rows or rows[-1][-1] < self._batch_bytes)
+        rows, is_last = self._read(shard, self.shards, after.through, limit)
         through = final if is_last else rows[-1][0]
-        return Batch(outputs, replace(after, through=through), is_last)
+        return Batch(_outputs(rows), replace(after, through=through), is_last)
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Remove some of what is behind a committed position; return whether more is left."""
@@ -114,11 +116,12 @@ class TableSource(RelaySession):
 
     def candidates(self) -> Iterator[Candidate]:
         """Return all messages that the outbox holds and that were final at the last `look`."""
-        after = 0
-        while rows := self._read(0, 1, after, CANDIDATE_ROWS):
-            for row in rows:
-                yield Candidate(row[6], row[7], row[0], _output(row))
-            after = rows[-1][0]
+        after, is_last = 0, False
+        while not is_last:
+            rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
+            for row, output in zip(rows, _outputs(rows), strict=True):
+                yield Candidate(row[6], row[7], row[0], output)
+            after = rows[-1][0] if rows else after
 
     def end(self) -> int:
         """Return the number up to which all was final at the last `look`."""
@@ -145,20 +148,54 @@ class TableSource(RelaySession):
             f"'{output[7][-1][1]}')"
         )
 
-    def _read(self, shard: int, shards: int, after: int, limit: int) -> Sequence[Any]:
+    def _read(self, shard: int, shards: int, after: int, limit: int) -> tuple[Sequence[Any], bool]:
+        """Return rows, and whether nothing final is left behind them.
+
+        Large values are rare or the rule: once one is met, rows are read by their sizes until
+        they are small again.
+        """
+        parameters = {
+            "after": after,
+            "final": self._on_disk,
+            "shard": shard,
+            "shards": shards,
+            "limit": limit,
+            "large": LARGE_BYTES,
+            "most_bytes": self._batch_bytes,
+        }
+        if not self._is_large:
+            rows = self._fetched(outbox_queries.read.sql, parameters)
+            large = next((n for n, row in enumerate(rows) if row[-1] > LARGE_BYTES), None)
+            if large is None:
+                return rows, len(rows) < limit
+            self._is_large = True
+            if large > 0:
+                return rows[:large], False
+        rows = self._fetched(outbox_queries.read_by_size.sql, parameters)
+        size = rows[-1][-1] if rows else 0
+        self._is_large = size > LARGE_BYTES * len(rows)
+        return rows, len(rows) < limit and size < self._batch_bytes
+
+    def _fetched(self, query: str, parameters: Mapping[str, int]) -> Sequence[Any]:
         with self.doing("read the outbox") as connection, connection.cursor(binary=True) as cursor:
-            parameters = {
-                "after": after,
-                "final": self._on_disk,
-                "shard": shard,
-                "shards": shards,
-                "limit": limit,
-                "most_bytes": self._batch_bytes,
-            }
-            return cursor.execute(outbox_queries.read.sql, parameters).fetchall()
+            return cursor.execute(query.encode(), parameters).fetchall()
 
 
-def _output(row: Sequence[Any]) -> Output:
-    """Return what to produce; the message's id comes behind the user's headers."""
-    _, topic, value, key, at, headers, id_, *_ = row
-    return (topic, value, key, -1, None, None, at, [*decode_headers(headers), (ID_HEADER, id_)])
+def _outputs(rows: Sequence[Any]) -> list[Output]:
+    """Return what to produce; a message's id comes behind the user's headers.
+
+    One expression over all rows: a call for each took twice as long.
+    """
+    return [
+        (
+            topic,
+            value,
+            key,
+            -1,
+            None,
+            None,
+            at,
+            [(ID_HEADER, id_)] if headers is None else [*decode_headers(headers), (ID_HEADER, id_)],
+        )
+        for _, topic, value, key, at, headers, id_, _, _ in rows
+    ]

@@ -2,14 +2,14 @@
 -- held, never beforehand: CACHE 1, and nobody can choose one.
 CREATE TABLE eosframework.outbox (
     number  bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     id      uuid NOT NULL DEFAULT gen_random_uuid(),
+    lane    smallint NOT NULL GENERATED ALWAYS AS (
+                CASE WHEN key IS NULL THEN number % 256 ELSE get_byte(sha256(key), 0) END) STORED,
     topic   text NOT NULL,
     key     bytea,
     value   bytea,
-    headers jsonb,
-    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    lane    smallint NOT NULL GENERATED ALWAYS AS (
-                CASE WHEN key IS NULL THEN number % 256 ELSE get_byte(sha256(key), 0) END) STORED
+    headers jsonb
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
 COMMENT ON TABLE eosframework.outbox IS 'messages for Kafka, written by eosframework.publish';

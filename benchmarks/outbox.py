@@ -1,0 +1,196 @@
+"""`outbox`: a backlog against a loop without guarantee, and the way of a row at a steady rate."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psycopg
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.contestants import outbox_program
+from benchmarks.inputs import PARTITIONS, create_topics
+from benchmarks.memory import PeakMemory
+from benchmarks.options import Options
+from benchmarks.outbox_latency import Latencies, latencies_at
+from benchmarks.processes import Child, Command, ProcessFailed, running
+from benchmarks.report import Report, Table
+from benchmarks.session import Session
+from eosframework.config import DatabaseSettings
+from eosframework.database import Database, migrate
+from eosframework.embedded import start_postgres
+
+DEFAULT_RECORDS = 1_000_000
+DEFAULT_ROUNDS = 3
+DEFAULT_SECONDS = 20.0
+ROWS_PER_SECOND = 1000
+GOAL_RATIO = 0.8
+GOAL_MEGABYTES = 250
+GOAL_MILLISECONDS = 150
+LOOK_SECONDS = 0.02
+STALLED_SECONDS = 60.0
+
+FILL = """
+INSERT INTO eosframework.outbox (topic, key, value)
+SELECT %s, convert_to('customer-' || n %% 1000, 'UTF8'),
+       convert_to(format('{"order": %%s, "product": "p-%%s", "amount": %%s, "note": "%%s"}',
+                         n, n %% 97, n * 7 %% 1000, repeat('x', 60)), 'UTF8')
+FROM generate_series(1, %s) AS n
+"""
+
+
+@dataclass
+class Runs:
+    """One contestant's runs."""
+
+    name: str
+    rows_per_second: list[float] = field(default_factory=list[float])
+    cpu_microseconds: list[float] = field(default_factory=list[float])
+    peak_megabytes: list[float] = field(default_factory=list[float])
+
+
+def run(session: Session, options: Options, report: Report) -> None:
+    """Let both drain the same backlog in turns; then publish at a steady rate and watch."""
+    records = options.records or DEFAULT_RECORDS
+    ours, theirs = Runs("relay-outbox"), Runs("SELECT and produce")
+    with start_postgres(session.directory / "postgres") as server:
+        migrate(Database(DatabaseSettings.model_validate({"dsn": server.dsn})))
+        for number in range(options.rounds or DEFAULT_ROUNDS):
+            for runs in (ours, theirs) if number % 2 else (theirs, ours):
+                _turn(session, server.dsn, records, runs, is_ours=runs is ours)
+                report.progress(
+                    f"round {number + 1}: {runs.name} {runs.rows_per_second[-1]:,.0f} rows/s, "
+                    f"{runs.peak_megabytes[-1]:.0f} MB"
+                )
+        _fill(server.dsn, "none", 0)
+        latencies = _latencies(session, server.dsn, options.seconds or DEFAULT_SECONDS)
+    ratio = statistics.median(
+        own / other for own, other in zip(ours.rows_per_second, theirs.rows_per_second, strict=True)
+    )
+    report.add(
+        "outbox",
+        _table(records, ours, theirs, ratio, latencies),
+        {
+            "records": records,
+            "ratio": round(ratio, 3),
+            "rows_per_second": {r.name: r.rows_per_second for r in (ours, theirs)},
+            "cpu_microseconds": {r.name: r.cpu_microseconds for r in (ours, theirs)},
+            "peak_megabytes": {r.name: r.peak_megabytes for r in (ours, theirs)},
+            "latency_milliseconds": {"median": latencies.median, "p99": latencies.p99},
+        },
+    )
+
+
+def _turn(session: Session, dsn: str, records: int, runs: Runs, *, is_ours: bool) -> None:
+    name = session.name("relay")
+    topic = f"{name}.orders"
+    create_topics(session.bootstrap_servers, topic)
+    _fill(dsn, topic, records)
+    command = (
+        relay_command(session, dsn, name)
+        if is_ours
+        else Command(
+            [
+                *(sys.executable, outbox_program.__file__),
+                *(dsn, session.bootstrap_servers, str(records)),
+            ]
+        )
+    )
+    log_file = session.directory / f"{name}.log"
+    with running(command, log_file) as child, PeakMemory(child.pid) as peak:
+        samples = _samples(session, topic, child)
+        first = next(samples)
+        last = next(sample for sample in samples if sample[1] >= records * 0.95)
+    runs.rows_per_second.append((last[1] - first[1]) / (last[0] - first[0]))
+    runs.cpu_microseconds.append(last[2] / last[1] * 1e6)
+    runs.peak_megabytes.append(peak.bytes / 1e6)
+
+
+def relay_command(session: Session, dsn: str, name: str) -> Command:
+    return Command(
+        [sys.executable, "-m", "eosframework", "relay-outbox"],
+        {
+            "EOS_DATABASE__DSN": dsn,
+            "EOS_KAFKA__BOOTSTRAP_SERVERS": session.bootstrap_servers,
+            "EOS_OUTBOX__NAME": name,
+        },
+    )
+
+
+def _fill(dsn: str, topic: str, records: int) -> None:
+    """Leave exactly `records` rows in the outbox, and no work for the server's own processes."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("TRUNCATE eosframework.outbox")
+        connection.execute(FILL, [topic, records])
+        connection.execute("VACUUM ANALYZE eosframework.outbox")
+        connection.execute("CHECKPOINT")
+
+
+def _samples(session: Session, topic: str, child: Child) -> Iterator[tuple[float, int, float]]:
+    """Give time, visible records and processor time at each change of what readers see."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": session.bootstrap_servers,
+            "group.id": "watcher",
+            "isolation.level": "read_committed",
+        }
+    )
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    seen, changed_at = 0, time.monotonic()
+    try:
+        while True:
+            found = sum(consumer.get_watermark_offsets(p, timeout=20)[1] for p in places)
+            now = time.monotonic()
+            if found != seen:
+                seen, changed_at = found, now
+                yield now, found, child.cpu_seconds()
+            elif now > changed_at + STALLED_SECONDS:
+                raise ProcessFailed(
+                    f"nothing was sent for {STALLED_SECONDS:g} s:\n{child.log_tail()}"
+                )
+            time.sleep(LOOK_SECONDS)
+    finally:
+        consumer.close()
+
+
+def _latencies(session: Session, dsn: str, seconds: float) -> Latencies:
+    name = session.name("relay")
+    topic = f"{name}.orders"
+    create_topics(session.bootstrap_servers, topic)
+    log_file = session.directory / f"{name}.log"
+    with running(relay_command(session, dsn, name), log_file) as child:
+        return latencies_at(
+            dsn, session.bootstrap_servers, topic, ROWS_PER_SECOND, seconds, child.require_running
+        )
+
+
+def _table(records: int, ours: Runs, theirs: Runs, ratio: float, latencies: Latencies) -> Table:
+    def row(runs: Runs, ratio: str, latency: str) -> tuple[str, ...]:
+        return (
+            runs.name,
+            f"{statistics.median(runs.rows_per_second):,.0f}",
+            ratio,
+            f"{statistics.median(runs.cpu_microseconds):.1f}",
+            f"{max(runs.peak_megabytes):.0f}",
+            latency,
+        )
+
+    return Table(
+        title=(
+            f"A backlog of {records:,} rows, and {ROWS_PER_SECOND:,} rows a second, each committed "
+            f"by itself"
+        ),
+        columns=("", "rows/s", "ratio", "CPU µs/row", "peak MB", "committed → visible, ms"),
+        rows=[
+            row(
+                ours,
+                f"{ratio:.2f} (goal ≥ {GOAL_RATIO})",
+                f"{latencies.median:.0f}, p99 {latencies.p99:.0f} (goal < {GOAL_MILLISECONDS})",
+            ),
+            row(theirs, "1", ""),
+            ("goal", "", f"≥ {GOAL_RATIO}", "", f"< {GOAL_MEGABYTES}", f"< {GOAL_MILLISECONDS}"),
+        ],
+    )
