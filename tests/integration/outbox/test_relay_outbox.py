@@ -1,0 +1,147 @@
+"""Publishing from every kind of caller, and the command that carries it on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from eosframework.outbox import publish
+from tests.support.commands import Folder
+from tests.support.databases import dsn_with
+from tests.support.outbox import OutboxWorld
+
+MakeOutbox = Callable[..., OutboxWorld]
+
+
+def test_every_kind_of_caller_publishes_in_its_own_transaction(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    topic = outbox.topic
+    with psycopg.connect(outbox.dsn) as connection:
+        publish(connection, topic, "k", "psycopg connection")
+        publish(connection.cursor(), topic, "k", "psycopg cursor", {"trace": b"\1"})
+        connection.commit()
+        publish(connection, topic, "k", "never")
+        connection.rollback()
+        connection.execute(
+            "SELECT eosframework.publish(%s, 'k', 'plain SQL', '{\"trace\": \"a\"}')", [topic]
+        )
+    engine = create_engine(outbox.dsn.replace("postgresql://", "postgresql+psycopg://"))
+    with Session(engine) as session, session.begin():
+        session.execute(text("CREATE TABLE mine (n int)"))
+        publish(session, topic, "k", "SQLAlchemy session")
+    with Session(engine) as session:
+        publish(session, topic, "k", "never")
+        session.rollback()
+    with engine.begin() as core:
+        publish(core, topic, "k", "SQLAlchemy connection")
+    engine.dispose()
+    outbox.finish()
+    assert outbox.arrived() == {
+        "k": [
+            "psycopg connection",
+            "psycopg cursor",
+            "plain SQL",
+            "SQLAlchemy session",
+            "SQLAlchemy connection",
+        ]
+    }
+
+
+def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
+    make_outbox: MakeOutbox, unique_name: Callable[[str], str]
+) -> None:
+    outbox = make_outbox()
+    role = unique_name("role").replace(".", "_")
+    with psycopg.connect(outbox.dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")  # type: ignore[arg-type]
+        admin.execute(f"GRANT USAGE ON SCHEMA eosframework TO {role}")  # type: ignore[arg-type]
+        try:
+            with psycopg.connect(dsn_with(outbox.dsn, user=role, password="secret")) as user:
+                publish(user, outbox.topic, "k", "v")
+                user.commit()
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    user.execute("SELECT * FROM eosframework.outbox")
+        finally:
+            admin.execute(f"REVOKE ALL ON SCHEMA eosframework FROM {role}")  # type: ignore[arg-type]
+            admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
+
+
+def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox(shards=3)
+    relay = outbox.start_relay()
+    relay.wait_for_event("shard_assigned", 3)
+    outbox.publish(300, each=3)
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+    outbox.publish(30, each=3)
+    outbox.finish()
+    verdict = outbox.verify()
+    assert verdict.clean, verdict
+    assert {p["shards"] for p in outbox.positions().values()} == {3}
+
+
+def test_a_message_that_kafka_refuses_is_named_and_the_relay_goes_on_without_it(
+    make_outbox: MakeOutbox,
+) -> None:
+    outbox = make_outbox()
+    small = f"{outbox.topic}.small"
+    admin = AdminClient({"bootstrap.servers": outbox.bootstrap_servers})
+    wanted = [NewTopic(small, 1, 1, config={"max.message.bytes": "1000"})]
+    for future in admin.create_topics(wanted).values():
+        future.result(30)
+    outbox.publish(20)
+    with psycopg.connect(outbox.dsn) as connection:
+        publish(connection, small, "k", "x" * 5000)
+    outbox.publish(20)
+    relay = outbox.start_relay()
+    assert relay.wait() == 2
+    assert f"for topic {small}" in relay.log
+    assert sum(map(len, outbox.arrived().values())) == 20
+    [line] = [line for line in relay.log.splitlines() if line.startswith("error: ")]
+    with psycopg.connect(outbox.dsn) as connection:
+        delete = line.partition("to give it up: ")[2].partition(")")[0]
+        assert delete.startswith("DELETE FROM eosframework.outbox WHERE id = ")
+        connection.execute(delete.encode())
+    outbox.finish()
+    verdict = outbox.verify()
+    assert verdict.clean, verdict
+
+
+def test_a_topic_that_does_not_exist_is_named(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    with psycopg.connect(outbox.dsn) as connection:
+        publish(connection, f"{outbox.topic}.missing", "k", "v")
+    relay = outbox.start_relay()
+    assert relay.wait() == 2
+    assert f"topic {outbox.topic}.missing does not exist" in relay.log
+
+
+def test_reconcile_does_not_run_beside_a_relay(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    relay = outbox.start_relay()
+    relay.wait_for_event("shard_assigned")
+    refused = outbox.reconcile("--yes")
+    assert refused.exit_code == 1
+    assert "runs and holds shard 0" in refused.error
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+
+
+def test_a_mistake_is_one_message_and_nothing_was_started(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for settings, message in (
+        ([], "database.dsn is not set"),
+        (["outbox.shards=0"], "outbox.shards=0"),
+        (["outbox.name=My-Outbox"], "outbox.name='My-Outbox'"),
+    ):
+        options = [part for setting in settings for part in ("--set", setting)]
+        done = folder.run("relay-outbox", *options)
+        assert done.exit_code == 1
+        assert message in done.error
