@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -21,8 +22,20 @@ from eosframework.embedded import KafkaCluster
 from eosframework.embedded.node import Node
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import EosError
-from eosframework.kafka.transactions.coordinators import Described, find_transaction
-from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, coordinator_partition
+from eosframework.kafka.transactions.coordinators import (
+    Described,
+    at,
+    find_transaction,
+    log_partition,
+)
+from eosframework.kafka.transactions.formats import (
+    CONSUMER_OFFSETS,
+    State,
+    coordinator_partition,
+    decode_state,
+    transactional_id_of,
+)
+from eosframework.kafka.transactions.log import read_log
 from eosframework.kafka.transactions.wire import Wire
 from tests.support.pipeline import wait_until
 
@@ -141,6 +154,23 @@ class ThreeBrokers:
 
     def transactions(self, transactional_ids: Iterable[str]) -> list[Described]:
         return [self.transaction(name) for name in transactional_ids]
+
+    def first_commit_after(self, transactional_id: str, moment: datetime) -> datetime | None:
+        """When the id's first commit after a moment was decided, by its coordinator's log."""
+
+        def read(wire: Wire) -> list[datetime]:
+            log = log_partition(wire, transactional_id)
+            first, end = wire.first_offsets([log])[log], wire.high_watermarks([log])[log]
+            return [
+                at(record.time_ms)
+                for batch in read_log(wire, log, first, end)
+                if not batch.is_control
+                for record in batch.records()
+                if record.key and transactional_id_of(record.key) == transactional_id
+                if record.value and decode_state(record.value).state is State.PREPARE_COMMIT
+            ]
+
+        return min((time for time in self.ask(read) if time > moment), default=None)
 
     def ask(self, question: Callable[[Wire], Answer]) -> Answer:
         """Ask the brokers that serve, again and again while roles move."""
