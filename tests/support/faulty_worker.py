@@ -10,18 +10,32 @@ import os
 from functools import partial
 from pathlib import Path
 
-from eosframework import runtime
 from eosframework.cli import main
-from eosframework.kafka.group import GroupSettings
-from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.testing import Fault, arm
 
+
+def without_protection() -> None:
+    """Make producers that recycle nothing."""
+    from eosframework import runtime
+    from eosframework.kafka.outputs import KafkaOutputs
+
+    vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+
+
+def in_group(group: str) -> None:
+    """Make workers members of a group that is not their application's."""
+    from eosframework.kafka.group import GroupSettings
+
+    of_application = GroupSettings.properties
+    GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
+
+
+# Imports that take long are left to `main`, which a Ctrl-C during them ends without a traceback.
 if __name__ == "__main__":
     texts = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
     arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
     if "EOS_TEST_UNPROTECTED" in os.environ:
-        vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+        without_protection()
     if group := os.environ.get("EOS_TEST_GROUP"):
-        of_application = GroupSettings.properties
-        GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
+        in_group(group)
     main()
