@@ -205,7 +205,7 @@ class ThreeBrokers:
         def done() -> bool:
             try:
                 admin.incremental_alter_configs([resource])[resource].result(5)
-            except KafkaException:
+            except (KafkaException, TimeoutError):
                 return False
             return True
 
