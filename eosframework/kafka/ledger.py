@@ -41,11 +41,12 @@ class RegistryLedger:
 
         Raises:
             StartRefused: a partition was committed before and its offset is gone.
+            Retriable: the registry or a log cannot be read now.
         """
         new = [p.topic_partition for p in committed if p.offset is None]
         if not new:
             return list(committed)
-        refuse_lost_offsets(self._application, self._registry.refresh(), committed)
+        refuse_lost_offsets(self._application, self._refreshed(), committed)
         bounds = log.beginning_offsets if self._start is Start.EARLIEST else log.end_offsets
         offsets = bounds(new)
         return [
@@ -80,10 +81,7 @@ class RegistryLedger:
         }
         if not wanted:
             return
-        try:
-            leased = self._registry.refresh().leased
-        except ClusterUnreachable as error:
-            raise Retriable(str(error)) from error
+        leased = self._refreshed().leased
         missing = {p: task for p, task in wanted.items() if task not in leased.get(p, ())}
         self._seen |= wanted.items() - missing.items()
         for partition, task in missing.items():
@@ -96,6 +94,13 @@ class RegistryLedger:
                 f"the registry {self._registry.topic!r} does not show yet that {partition} is "
                 f"processed under transactional id {task}: an open transaction hides its end"
             )
+
+    def _refreshed(self) -> Registered:
+        """Read the registry on; a broker that leads it may have been lost just now."""
+        try:
+            return self._registry.refresh()
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
 
 
 def former_ids(registered: Registered, by_task: ByTask) -> list[str]:

@@ -24,7 +24,7 @@ from eosframework.kafka.leases import (
 )
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.registry import Registered, Registry, interpret
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
 from eosframework.txnid import DerivedIds, TransactionalId
 from tests.support.graphs import graph_of
 
@@ -101,6 +101,12 @@ def test_ids_that_were_released_while_a_worker_started_refuse_its_start() -> Non
     refuse_other_ids(LEASED, LEASED)
     with pytest.raises(StartRefused, match=r"TX/A .* was released while"):
         refuse_other_ids(LEASED, list(reversed(LEASED)))
+
+
+def test_a_registry_whose_broker_was_just_lost_is_read_again_later() -> None:
+    new = Position("raw", 0, None)
+    with pytest.raises(Retriable, match="no broker answered"):
+        ledger(WRITTEN).starting_positions("late", [new], cast("Any", None))
 
 
 def test_a_task_whose_id_was_released_since_the_start_is_not_taken_over() -> None:
