@@ -119,6 +119,8 @@ def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
         wait_until(lambda: bool(world.see(waiting)), "a worker that waits for the table")
         rival.execute("UPDATE eosframework.positions SET updated_at = now()")
         rival.commit()
+    # The rival commits as soon as the worker's transaction is undone, and the worker tells later.
+    worker.wait_for_event("database_away")
     [away, *_] = worker.events("database_away")
     assert "deadlock" in str(away["error"])
     end(world, worker, 50)
