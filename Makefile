@@ -20,11 +20,15 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard $(SYSTEM_CERTIFICATES)),1,0)
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: .venv ## Run real flights through killed workers and read the verdict
 	$(BIN)/eosframework demo
+
+.PHONY: demo-transfer
+demo-transfer: .venv ## Send money between two banks while everything is killed, and count it
+	$(BIN)/eosframework demo-transfer
 
 .PHONY: test
 test: check ## Run everything: check, then the tests against real services

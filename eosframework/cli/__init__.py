@@ -48,6 +48,7 @@ COMMANDS = (
     "doctor",
     "audit",
     "demo",
+    "demo_transfer",
     "relay_outbox",
     "broker",
     "database",

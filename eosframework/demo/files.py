@@ -1,4 +1,4 @@
-"""Where the demo's topology is, in a checkout and in an installed package."""
+"""Where the demos' examples are, in a checkout and in an installed package."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from eosframework.errors import ConfigurationError
 
 _PACKAGE = Path(__file__).parent
-_PLACES = (_PACKAGE / "flights", _PACKAGE.parent.parent / "examples" / "flights")
+_PLACES = (_PACKAGE, _PACKAGE.parent.parent / "examples")
 
 
-def topology_file() -> Path:
-    """Return the demo's topology.yaml; its functions are in flights.py beside it.
+def example_file(example: str, name: str) -> Path:
+    """Return a file of an example; what it names is beside it.
 
     Raises:
         ConfigurationError: the installation is not complete.
     """
     for place in _PLACES:
-        if (file := place / "topology.yaml").is_file():
+        if (file := place / example / name).is_file():
             return file
     raise ConfigurationError(
-        f"the demo's topology.yaml is neither in {_PLACES[0]} nor in {_PLACES[1]}; "
+        f"the demo's {name} is neither in {_PLACES[0] / example} nor in {_PLACES[1] / example}; "
         f"install eosframework again"
     )

@@ -11,44 +11,31 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
 from eosframework.audit import Verdict, audit_application
-from eosframework.config import KafkaSettings
 from eosframework.demo.data import Flights
-from eosframework.demo.files import topology_file
-from eosframework.demo.stopping import Stopping
+from eosframework.demo.files import example_file
+from eosframework.demo.kills import kill_points
+from eosframework.demo.stage import PARTITIONS, Stage, open_stage
 from eosframework.demo.story import Bars, Story
 from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
-from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.errors import ComponentFailed, RunError
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.errors import RunError
+from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.feeder import feed
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 
-PARTITIONS = 4
 PROCESSES = 2
 LOOK_SECONDS = 0.5
 CATCH_UP_SECONDS = 60.0
-
-BROKER = {
-    "log.retention.ms": "-1",
-    "log.roll.ms": str(2**62),
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.num.partitions": "8",
-}
-"""- log.retention.ms, log.roll.ms: the flights are of 2013, older than any retention.
-- the internal topics: few partitions are made quickly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +95,21 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
     story = Story(console)
-    try:
-        stopping = Stopping()
-        with stopping.watched(), ExitStack() as cleanup:
-            directory = _data_directory(plan, cleanup)
-            story.title("Real flights through real Kafka, while the workers are killed")
-            cluster = start_kafka(
-                directory / "kafka", properties=BROKER, fast_start=True, detached=plan.keep
-            )
-            if plan.keep:
-                cleanup.callback(_say_how_to_go_on, story, cluster)
-            else:
-                cleanup.callback(cluster.kill)
-            story.say(f"Kafka is up at {cluster.bootstrap_servers}")
-            stopping.check()
-            return _Demo(plan, cluster, directory, story, stopping).run()
-    except KeyboardInterrupt:
-        story.say("stopped before the end; the workers are gone")
-        raise
+    title = "Real flights through real Kafka, while the workers are killed"
+    with open_stage(story, title, keep=plan.keep) as stage:
+        return _Demo(plan, stage).run()
 
 
 class _Demo:
-    def __init__(
-        self, plan: Plan, cluster: KafkaCluster, directory: Path, story: Story, stopping: Stopping
-    ) -> None:
+    def __init__(self, plan: Plan, stage: Stage) -> None:
         self._plan = plan
-        self._story = story
-        self._stopping = stopping
-        self._log_file = directory / "workers.log"
-        self._settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
+        self._stage = stage
+        self._story = stage.story
+        self._stopping = stage.stopping
+        self._log_file = stage.directory / "workers.log"
+        self._settings = stage.settings
         self._admin = ClusterAdmin(self._settings)
-        self._topology = topology_file()
+        self._topology = example_file("flights", "topology.yaml")
         self._graph: Graph = resolve(load_app(str(self._topology)))
         part = self._graph.sub_topologies[0]
         self._source = part.sources[0].topic
@@ -148,13 +119,14 @@ class _Demo:
         ]
         self._flights = Flights(plan.flights, plan.seed)
         self._chance = random.Random(plan.seed)
-        self._kill_points = self._choose_kill_points()
+        self._kill_points = kill_points(len(self._flights), plan.kills, self._chance)
         self._kills = 0
         self._processed = 0
         self._due = 0.0
 
     def run(self) -> Outcome:
-        self._create_topics()
+        topics = {topic for topic, _ in (*self._inputs, *self._outputs)}
+        self._stage.create_topics(sorted(topics))
         witness = Witness(self._settings, self._outputs)
         with ExitStack() as cleanup:
             witness.start()
@@ -168,25 +140,11 @@ class _Demo:
                 f"{PROCESSES} workers start; {self._plan.kills} kills are planned "
                 f"(--seed {self._plan.seed})"
             )
-            with self._story.bars(len(self._flights)) as bars:
+            with self._story.bars(len(self._flights), "fed", "committed", "visible") as bars:
                 self._feed(workers, witness, bars)
                 self._catch_up(workers, witness, bars)
             self._stop(workers)
             return self._judge(workers, witness)
-
-    def _choose_kill_points(self) -> list[int]:
-        """Spread the kills over the run: one at random within each equal share of the records."""
-        share = len(self._flights) * 0.92 / max(self._plan.kills, 1)
-        first = len(self._flights) * 0.05
-        return [
-            int(first + share * (number + self._chance.uniform(0.1, 0.9)))
-            for number in range(self._plan.kills)
-        ]
-
-    def _create_topics(self) -> None:
-        topics = sorted({topic for topic, _ in (*self._inputs, *self._outputs)})
-        self._admin.create_topics([TopicToCreate(topic, PARTITIONS) for topic in topics])
-        self._story.say(f"topics with {PARTITIONS} partitions each: {', '.join(topics)}")
 
     def _feed(self, workers: Workers, witness: Witness, bars: Bars) -> None:
         flights = self._flights
@@ -213,11 +171,7 @@ class _Demo:
         """Kill one worker, or none as long as each of them is still taking over."""
         if (kill := workers.kill_one(self._chance)) is not None:
             self._kills += 1
-            self._story.say(
-                f"kill {self._kills} of {self._plan.kills}: SIGKILL to pid {kill.pid}, "
-                f"worker {kill.instance}, in the middle of {', '.join(kill.tasks)}",
-                style="red",
-            )
+            self._story.say(f"kill {self._kills} of {self._plan.kills}: {kill}", style="red")
 
     def _look(self, workers: Workers, witness: Witness, bars: Bars, fed: int) -> None:
         if time.monotonic() < self._due:
@@ -245,9 +199,7 @@ class _Demo:
             self._look(workers, witness, bars, len(self._flights))
 
     def _stop(self, workers: Workers) -> None:
-        code = workers.stop()
-        if code != 0:
-            raise ComponentFailed(f"the workers were asked to stop and ended with {code}, not 0")
+        workers.stop()
         self._story.say("every record is committed; the workers were asked to stop, and did")
 
     def _judge(self, workers: Workers, witness: Witness) -> Outcome:
@@ -298,14 +250,3 @@ class _Demo:
             )
         elif not outcome.verdict.clean or outcome.differences:
             self._story.say("NOT exactly once", style="bold red")
-
-
-def _data_directory(plan: Plan, cleanup: ExitStack) -> Path:
-    if plan.keep:
-        return Path(tempfile.mkdtemp(prefix="eos-demo-"))
-    return Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="eos-demo-")))
-
-
-def _say_how_to_go_on(story: Story, cluster: KafkaCluster) -> None:
-    story.plain(f"the broker stays up at {cluster.bootstrap_servers}; stop it with")
-    story.plain(f"  eosframework broker down --data-dir {cluster.data_dir}")

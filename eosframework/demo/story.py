@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -41,17 +42,21 @@ class Story:
         """Say something without the time."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def bars(self, total: int) -> Bars:
-        """Return the bars of a run over `total` records, to be used as a context."""
-        return Bars(self, self._console, total)
+    def bars(self, total: int, *names: str) -> Bars:
+        """Return the bars of a run over `total` records, to be used as a context.
+
+        Args:
+            total: how many records there are.
+            names: what is counted.
+        """
+        return Bars(self, self._console, total, names)
 
 
 class Bars:
-    """How far feeding and processing are, and how much a reader has seen."""
+    """How far each stage of a run is."""
 
-    def __init__(self, story: Story, console: Console, total: int) -> None:
+    def __init__(self, story: Story, console: Console, total: int, names: Sequence[str]) -> None:
         self._story = story
-        self._total = total
         self._due = time.monotonic() + LINE_SECONDS
         self._progress = Progress(
             TextColumn("          {task.description:<10}"),
@@ -61,9 +66,7 @@ class Bars:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._fed = self._progress.add_task("fed", total=total)
-        self._processed = self._progress.add_task("committed", total=total)
-        self._seen = self._progress.add_task("visible", total=total)
+        self._stages = {name: self._progress.add_task(name, total=total) for name in names}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -77,11 +80,15 @@ class Bars:
     ) -> None:
         self._progress.stop()
 
-    def show(self, fed: int, processed: int, seen: int) -> None:
-        """Draw, or say it in a line if the last one is old enough."""
-        self._progress.update(self._fed, completed=fed)
-        self._progress.update(self._processed, completed=processed)
-        self._progress.update(self._seen, completed=seen)
+    def show(self, *counts: int) -> None:
+        """Draw, or say it in a line if the last one is old enough.
+
+        Args:
+            counts: one for each name.
+        """
+        for stage, count in zip(self._stages.values(), counts, strict=True):
+            self._progress.update(stage, completed=count)
         if self._progress.disable and time.monotonic() >= self._due:
             self._due = time.monotonic() + LINE_SECONDS
-            self._story.say(f"{fed:,} fed, {processed:,} committed, {seen:,} visible")
+            stages = zip(self._stages, counts, strict=True)
+            self._story.say(", ".join(f"{count:,} {name}" for name, count in stages))

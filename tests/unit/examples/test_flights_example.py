@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.demo.files import topology_file
+from eosframework.demo.files import example_file
 from eosframework.topology.graph import Step
 from eosframework.topology.lint import lint
 from eosframework.topology.loader import load_app
@@ -38,7 +38,7 @@ def restored_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_demo_runs_the_example() -> None:
-    assert topology_file() == FOLDER / "topology.yaml"
+    assert example_file("flights", "topology.yaml") == FOLDER / "topology.yaml"
 
 
 def test_the_example_has_no_findings_and_is_the_same_in_python() -> None:

@@ -1,0 +1,104 @@
+"""Looks at the books of both banks all the time, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import cycle
+
+from eosframework.demo.banks.books import Books, Sample, examine
+from eosframework.demo.banks.reading import Reader
+from eosframework.errors import DatabaseAway, EosError
+
+SHARE = 0.2
+"""Part of the time that it works; the rest is the banks'."""
+
+SHORTEST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.2
+AWAY_SECONDS = 0.1
+KEPT_FINDINGS = 20
+
+
+class Examiner:
+    """Takes the books of the banks in turns; three that follow each other make a sample.
+
+    Args:
+        banks: two readers that nobody else uses.
+        start: the money in both banks in the beginning.
+    """
+
+    def __init__(self, banks: Sequence[Reader], start: int) -> None:
+        self.samples = 0
+        self.wrong = 0
+        self.findings: list[str] = []
+        self.latest: Sample | None = None
+        self._banks = banks
+        self._start = start
+        self._error: EosError | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eos-examiner", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def require_running(self) -> None:
+        """Return if it looks.
+
+        Raises:
+            EosError: what kept it from that.
+        """
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._look()
+        except EosError as error:
+            self._error = error
+        finally:
+            for bank in self._banks:
+                bank.close()
+
+    def _look(self) -> None:
+        taken: deque[Books] = deque(maxlen=3)
+        for bank in cycle(self._banks):
+            if (books := self._books(bank)) is None:
+                return
+            began = time.monotonic()
+            taken.append(books)
+            if len(taken) == 3:
+                first, between, last = taken
+                self._judge(examine(first, between, last, self._start))
+            self._rest_from(time.monotonic() - began)
+
+    def _books(self, bank: Reader) -> Books | None:
+        """Return a bank's books, as soon as its database is there; None: asked to stop."""
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                books = bank.books()
+            except DatabaseAway:
+                self._stop.wait(AWAY_SECONDS)
+                continue
+            self._rest_from(time.monotonic() - began)
+            return books
+        return None
+
+    def _rest_from(self, worked_seconds: float) -> None:
+        wanted_seconds = worked_seconds * (1 / SHARE - 1)
+        self._stop.wait(min(max(wanted_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+
+    def _judge(self, sample: Sample) -> None:
+        self.samples += 1
+        self.wrong += bool(sample.findings)
+        self.findings += sample.findings[: KEPT_FINDINGS - len(self.findings)]
+        self.latest = sample

@@ -1,0 +1,182 @@
+"""Those who ask the banks for transfers, each again until it is answered."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+from uuid import UUID
+
+from eosframework.database import Database, translating
+from eosframework.demo.banks.bank import Bank
+from eosframework.demo.files import example_file
+from eosframework.errors import DatabaseAway, EosError
+from eosframework.references import find
+from eosframework.topology.loader import load_app
+
+TELLERS = 2
+"""At each bank, so that transactions of a bank overlap."""
+
+AWAY_SECONDS = 0.1
+
+LARGEST_SHARE = 20
+"""A transfer is at most one part in so many of what its account had in the beginning."""
+
+
+def make_importable() -> None:
+    """Let the example's modules be found, as those who run its topologies find them."""
+    load_app(str(example_file("transfer", "bank_a.yaml")))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A transfer that somebody wants.
+
+    Args:
+        sender: name of the bank whose account it debits.
+        due_seconds: after the beginning.
+    """
+
+    sender: str
+    due_seconds: float
+    transfer: Any
+
+
+def draw_orders(
+    count: int, per_second: float, accounts: Mapping[str, Mapping[str, int]], chance: random.Random
+) -> Iterator[Order]:
+    """Draw transfers between random accounts of two banks; now and then one is too large.
+
+    Args:
+        count: how many.
+        per_second: at which rate they are due.
+        accounts: opening balances, by bank.
+        chance: decides.
+    """
+    kind = find("transfers:Transfer")
+    banks = list(accounts)
+    for number in range(count):
+        sender, receiver = chance.sample(banks, 2)
+        debited = chance.choice(list(accounts[sender]))
+        yield Order(
+            sender,
+            number / per_second,
+            kind(
+                id=UUID(int=chance.getrandbits(128), version=4),
+                debited=debited,
+                credited=chance.choice(list(accounts[receiver])),
+                amount=chance.randint(1, accounts[sender][debited] // LARGEST_SHARE),
+            ),
+        )
+
+
+class Tellers:
+    """Threads that ask for transfers as they are due.
+
+    Args:
+        orders: in the order in which they are due.
+        banks: by name.
+    """
+
+    def __init__(self, orders: Iterable[Order], banks: Mapping[str, Bank]) -> None:
+        self.confirmed: set[str] = set()
+        self.refused = 0
+        self._send: Callable[..., None] = find("transfers:send")
+        self._refusal: type[Exception] = find("transfers:Refused")
+        self._queues: dict[str, SimpleQueue[Order]] = {name: SimpleQueue() for name in banks}
+        for order in orders:
+            self._queues[order.sender].put(order)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._error: EosError | None = None
+        self._began = 0.0
+        self._threads = [
+            threading.Thread(target=self._run, args=(bank,), name="eos-teller", daemon=True)
+            for bank in banks.values()
+            for _ in range(TELLERS)
+        ]
+
+    @property
+    def answered(self) -> int:
+        """How many transfers are made or refused."""
+        return len(self.confirmed) + self.refused
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._began = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def require_running(self) -> None:
+        """Return if they work.
+
+        Raises:
+            EosError: what kept one from that.
+        """
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, bank: Bank) -> None:
+        try:
+            with closing(_Desk(bank.database)) as desk:
+                while not self._stop.is_set():
+                    self._ask(desk, bank.topic, self._queues[bank.name].get_nowait())
+        except Empty:
+            return
+        except EosError as error:
+            self._error = error
+
+    def _ask(self, desk: _Desk, topic: str, order: Order) -> None:
+        """Ask until there is an answer; the transfer's id makes it one transfer."""
+        self._stop.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
+        while not self._stop.is_set():
+            try:
+                desk.call(self._send, topic, order.transfer)
+            except DatabaseAway:
+                desk.close()
+                self._stop.wait(AWAY_SECONDS)
+            except self._refusal:
+                with self._lock:
+                    self.refused += 1
+                return
+            else:
+                with self._lock:
+                    self.confirmed.add(str(order.transfer.id))
+                return
+
+
+class _Desk:
+    """A connection to a bank, opened again when it was lost."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Any = None
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function of the bank's with the connection.
+
+        Raises:
+            DatabaseAway: whether it was done is not known.
+        """
+        with translating("send a transfer"):
+            if self._connection is None:
+                self._connection = self._database.connect(autocommit=True)
+            function(self._connection, *arguments)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eosframework.demo.banks.tellers import draw_orders, make_importable
+from eosframework.demo.files import example_file
+from eosframework.topology.graph import Persister
+from eosframework.topology.lint import lint
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+
+FOLDER = Path(__file__).parents[3] / "examples" / "transfer"
+ACCOUNTS = {"bank_a": {"a.1": 100, "a.2": 100}, "bank_b": {"b.1": 100, "b.2": 100}}
+
+
+@pytest.fixture(autouse=True)
+def restored_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("transfers", None)
+
+
+@pytest.mark.parametrize("name", ["bank_a.yaml", "bank_b.yaml", "tables.sql", "transfers.py"])
+def test_the_demo_runs_the_example(name: str) -> None:
+    assert example_file("transfer", name) == FOLDER / name
+
+
+@pytest.mark.parametrize(("bank", "other"), [("bank_a", "bank_b"), ("bank_b", "bank_a")])
+def test_each_bank_credits_what_the_other_one_sends(bank: str, other: str) -> None:
+    app = load_app(str(FOLDER / f"{bank}.yaml"))
+    assert lint(app) == []
+    graph = resolve(app)
+    assert graph.application == bank
+    assert graph.sub_topologies == ()
+    (persister,) = graph.persisters
+    assert isinstance(persister, Persister)
+    assert persister.topic == f"{other}.transfers"
+    assert [table.table for table in persister.tables] == ["credits"]
+
+
+def test_a_seed_repeats_the_orders() -> None:
+    make_importable()
+    drawn = [list(draw_orders(50, 10, ACCOUNTS, random.Random(4))) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert {order.sender for order in drawn[0]} == set(ACCOUNTS)
+    assert len({order.transfer.id for order in drawn[0]}) == 50
+    for order in drawn[0]:
+        receiver = "bank_b" if order.sender == "bank_a" else "bank_a"
+        assert order.transfer.debited in ACCOUNTS[order.sender]
+        assert order.transfer.credited in ACCOUNTS[receiver]
