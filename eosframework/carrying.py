@@ -12,10 +12,11 @@ from eosframework.errors import StartRefused
 from eosframework.kafka.guards import Facts
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.processing.worker import WorkerCounts
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 
 LONGEST_INTERVAL_SECONDS = 5.0
@@ -110,9 +111,26 @@ def persister_worker(
             leave_on_stop=settings.worker.leave_on_stop,
         ),
         start=_starts(graph, settings, log),
-        tell_group=log.tell,
+        tell_group=_telling(graph, settings, log),
         on_round=on_round,
     )
+
+
+def _telling(
+    graph: Graph, settings: Settings, log: KafkaInputLog
+) -> Callable[[Sequence[Position]], None]:
+    """Return what follows from positions that the database has: displays, and room in Kafka."""
+    own = {p.topic for p in graph.persisters if p.sub_topology is not None}
+    keep_seconds = settings.database.keep_rows_seconds
+    if not own or keep_seconds is None:
+        return log.tell
+    purger = RecordPurger(settings.kafka, keep_seconds=keep_seconds)
+
+    def tell(positions: Sequence[Position]) -> None:
+        log.tell(positions)
+        purger.committed([position for position in positions if position.topic in own])
+
+    return tell
 
 
 def _starts(

@@ -199,6 +199,11 @@ class DatabaseSettings(_Section):
     batch_rows: int = Field(default=10_000, gt=0)
     """Rows that are written without waiting for the interval."""
 
+    keep_rows_seconds: float | None = Field(default=3600.0, ge=0)
+    """Seconds for which rows stay in a topic of the application's own after the database has them:
+    as far as a standby may lag that is promoted, or a backup be behind that is restored. None: for
+    ever. A worker counts from its own start, and needs Delete on the topic."""
+
 
 class OutboxSourceKind(StrEnum):
     """Where published messages wait for the relay."""

@@ -59,10 +59,18 @@ def needed_access(
     return [
         *topic_access(graph, sources, sinks),
         *tables_access(graph),
+        *_purging_access(graph),
         Access("Topic", registry, ("Create", "Read", "Write", "Describe", "DescribeConfigs")),
         *_ids_access(graph, ids),
         Access("Cluster", None, ("DescribeConfigs",)),
     ]
+
+
+def _purging_access(graph: Graph) -> Iterator[Access]:
+    """Yield what removes rows that the database has; without it the topics grow."""
+    for persister in graph.persisters:
+        if persister.sub_topology is not None:
+            yield Access("Topic", persister.topic, ("Delete",))
 
 
 def _ids_access(graph: Graph, ids: Sequence[TransactionalId] | None) -> Iterator[Access]:

@@ -125,7 +125,8 @@ class PersisterWorker:
         persisters: what to carry.
         log: a member of the persisters' group, whose committed offsets are never read.
         store: the database.
-        tell_group: shows the group how far the database is; may do so later or not at all.
+        tell_group: told how far the database is, after each claim and each write; may show it to
+            the group later or not at all.
         start: of partitions that were never written: their first offsets, or their last.
     """
 
@@ -257,6 +258,8 @@ class PersisterWorker:
                 offset=offsets[claim.partition],
             )
         self._log.resume([task.partition for task in due])
+        if known := [claim for claim in claims if claim.next_offset is not None]:
+            self._tell_group([Position(*claim.partition, claim.next_offset) for claim in known])
 
     def _offsets(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
         """Return where to go on, or start; refuse what the log no longer has."""

@@ -97,7 +97,9 @@ def test_it_goes_on_where_the_database_is_and_not_where_the_group_is(store: Memo
     broker = broker_with(*rows(*range(25)))
     broker.positions[P0] = Position("in", 0, 3)
     store.positions[P0] = 20
-    assert Run(broker, store).to_the_end() == rows(*range(20, 25))
+    run = Run(broker, store)
+    assert run.to_the_end() == rows(*range(20, 25))
+    assert run.told == [Position("in", 0, 20), Position("in", 0, 25)]
 
 
 def test_where_a_partition_starts_is_stored_although_nothing_comes(store: MemoryStore) -> None:
