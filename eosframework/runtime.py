@@ -26,7 +26,7 @@ from eosframework.kafka.registry import Registry
 from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.leasing import id_source
 from eosframework.persisting.worker import PersisterWorker
-from eosframework.processing.compile import compile_source
+from eosframework.processing.compile import compile_part
 from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.topology.graph import Graph
@@ -133,11 +133,9 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
             )
         return known.get(name) or TransactionalId.make(graph.application, *name)
 
-    sources = [(part.name, source) for part in graph.sub_topologies for source in part.sources]
     return Plan(
         application=graph.application,
-        sub_topologies={source.topic: name for name, source in sources},
-        sources={source.topic: compile_source(source, receipts=receipts) for _, source in sources},
+        parts={part.name: compile_part(part, receipts=receipts) for part in graph.sub_topologies},
         identify=identify,
         receipts=receipts,
     )

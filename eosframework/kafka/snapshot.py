@@ -50,10 +50,10 @@ def read_ranges(settings: KafkaSettings, ranges: Ranges) -> Generator[Batch]:
     ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not ends:
         return
-    with closing(_consumer(settings, {p: ranges[p][0] for p in ends})) as consumer:
+    with closing(assigned_consumer(settings, {p: ranges[p][0] for p in ends})) as consumer:
         silent_since = time.monotonic()
         while ends:
-            batches, read_to = _consume(consumer)
+            batches, read_to = consume(consumer)
             if read_to:
                 silent_since = time.monotonic()
             elif time.monotonic() - silent_since > settings.request_timeout_seconds + 5:
@@ -82,14 +82,15 @@ def follow(
     Raises:
         PositionLost: retention removed a record before it was read.
     """
-    with closing(_consumer(settings, dict.fromkeys(partitions, 0))) as consumer:
+    with closing(assigned_consumer(settings, dict.fromkeys(partitions, 0))) as consumer:
         while not stopped():
-            yield from _consume(consumer)[0].items()
+            yield from consume(consumer)[0].items()
 
 
-def _consumer(
+def assigned_consumer(
     settings: KafkaSettings, starts: Mapping[TopicPartition, int]
 ) -> ReadCommittedConsumer:
+    """Return a consumer that reads partitions from the given offsets, and tells their ends."""
     share = max(PREFETCH_KILOBYTES // len(starts), 1024)
     consumer = new_client(
         ReadCommittedConsumer,
@@ -105,14 +106,19 @@ def _consumer(
     return consumer
 
 
-def _consume(
-    consumer: ReadCommittedConsumer,
+def consume(
+    consumer: ReadCommittedConsumer, seconds: float = POLL_SECONDS
 ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
-    """Return messages by partition, and how far each partition that gave a sign is read."""
+    """Return messages by partition, and how far each partition that gave a sign is read.
+
+    Raises:
+        PositionLost: retention removed the next record.
+        RunError: a partition cannot be read.
+    """
     batches: dict[TopicPartition, list[Message]] = {}
     read_to: dict[TopicPartition, int] = {}
     # Any: the stubs make every part of a message optional; one without an error has them all.
-    messages: list[Any] = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+    messages: list[Any] = consumer.consume(BATCH_RECORDS, seconds)
     for message in messages:
         error: KafkaError | None = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001

@@ -10,10 +10,13 @@ from eosframework.errors import TransactionError
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
-Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Any]
+Delivered = Callable[[Any, Any], None]
+"""Told the error, or None, and the message with its offset, when a record was delivered."""
+
+Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", None, int, Any]
 """One record to produce, in the positional order of `confluent_kafka.Producer.produce`: topic,
-value, key, partition (-1: by key), no callback (twice: the argument has two names), timestamp
-in milliseconds, headers. Positional arguments cost a third less than named ones."""
+value, key, partition (-1: by key), who is told of its delivery (the argument has a second name),
+timestamp in milliseconds, headers. Positional arguments cost a third less than named ones."""
 
 
 class Message(Protocol):

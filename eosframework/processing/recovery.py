@@ -2,7 +2,8 @@
 
     abortable     R1 abort and recycle         ─┐
     unknown       R1 recycle only              ─┼─▶ R2 read the stable committed offsets
-    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them and go on
+    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them; the worker goes on when
+                                                       stores are up to date
                   F2 still the owner: recycle
     suspect       recycled already; R2: another's offsets are a fence, else go on
 
@@ -287,8 +288,7 @@ class Recovery:
     def _back_in_service(self, task: Task, positions: Sequence[Position]) -> None:
         task.start_at(positions)
         self._log.seek(positions)
-        task.enter(TaskState.RUNNING)
-        self._log.resume(task.partitions)
+        task.enter(TaskState.ASSIGNED)
         self._events.info(
             "task_recovered",
             transactional_id=str(task.identity),

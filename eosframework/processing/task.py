@@ -1,10 +1,10 @@
 """One task: a sub-topology's work on one partition number of its source topics.
 
-    ASSIGNED ──resumed──▶ RUNNING ──▶ RECOVERING ──▶ RUNNING
-        │                   │  ▲          ▲  │
-        │                   ▼  └──────────│──┘
-        │                 FENCED ─────────┘
-        └──────────────▶ CLOSED ◀── from every state
+    ASSIGNED ──state up to date, resumed──▶ RUNNING ──▶ RECOVERING ──▶ ASSIGNED
+        │                                     │             ▲
+        │                                     ▼             │
+        │                                   FENCED ─────────┘
+        └────────────────────────────────▶ CLOSED ◀── from every state
 
 The steps of a transaction, as the docstrings and the tests number them:
 
@@ -13,7 +13,7 @@ The steps of a transaction, as the docstrings and the tests number them:
     3. produce
     4. send offsets, also when there was no output, with transaction number and stream time
     5. commit
-    6. apply what the transaction changed locally
+    6. apply what the transaction changed to the stores on this machine
     7. decide what the outcome was
 """
 
@@ -26,9 +26,11 @@ from enum import StrEnum
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
-from eosframework.processing.compile import CompiledSource, Site
+from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
+from eosframework.processing.generating import Site
 from eosframework.processing.narrowing import Narrowing
+from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import Overtime, RecordTimer
 from eosframework.processing.ports import (
     Commit,
@@ -62,7 +64,7 @@ class TaskState(StrEnum):
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.ASSIGNED: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
     TaskState.RUNNING: frozenset({TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}),
-    TaskState.RECOVERING: frozenset({TaskState.RUNNING, TaskState.FENCED, TaskState.CLOSED}),
+    TaskState.RECOVERING: frozenset({TaskState.ASSIGNED, TaskState.FENCED, TaskState.CLOSED}),
     TaskState.FENCED: frozenset({TaskState.RECOVERING, TaskState.CLOSED}),
     TaskState.CLOSED: frozenset(),
 }
@@ -94,9 +96,12 @@ class Task:
         timer: RecordTimer,
         clock: Callable[[], float],
         receipts: bool = False,
+        emissions: Sequence[Emission] = (),
+        stores: OpenState | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
+        self.stores = stores
         self.failures = FailureHandler()
         self.state = TaskState.ASSIGNED
         self.positions: dict[TopicPartition, int] = {}
@@ -119,6 +124,7 @@ class Task:
         self._records_in_transaction = 0
         self._receipts = ReceiptedOutputs(identity.application) if receipts else None
         self._out: list[Output] = [] if self._receipts is None else self._receipts
+        self._emissions = emissions
         self._narrowing: Narrowing | None = None
         self._seconds_per_record = 0.0
 
@@ -199,11 +205,15 @@ class Task:
                 return
 
     def commit(self) -> Commit:
-        """Return this task's part in the next round of commits (step 4).
+        """Return this task's part in the next round of commits (steps 3 and 4).
 
-        The first transaction of a partition also writes its marker into the registry. One that
+        What keyed nodes give at the commit goes out first, then what was changed in stores. The
+        first transaction of a partition also writes its marker into the registry. One that
         moved no position sends them all again: the number beside them tells that it happened.
         """
+        if self.stores is not None:
+            self._emit(self.stores)
+            self._produce(self.stores.changelog(self._stream_time))
         moved_none = not self.has_progress
         progress = Progress(self._progress.transaction + 1, self._stream_time)
         positions: list[Position] = []
@@ -218,7 +228,11 @@ class Task:
         return Commit(self.output, positions, self._membership)
 
     def committed(self) -> None:
-        """Take the open transaction as committed (step 6)."""
+        """Take the open transaction as committed (step 6).
+
+        Raises:
+            RunError: a store on this machine does not take what was committed.
+        """
         self._progress = Progress(self._progress.transaction + 1, self._stream_time)
         for partition, offset in self.positions.items():
             if offset != self._committed[partition]:
@@ -231,6 +245,8 @@ class Task:
         self.fences_in_a_row = self.aborts_in_a_row = 0
         if self._narrowing is not None:
             self._narrowing = self._narrowing.widened(self.positions)
+        if self.stores is not None:
+            self.stores.committed()
 
     def reject(self, error: DataRejected) -> None:
         """The broker refuses something of this transaction: replay it in halves.
@@ -267,9 +283,16 @@ class Task:
         self._out.clear()
         if self._receipts is not None:
             self._receipts.rewind()
+        if self.stores is not None:
+            self.stores.drop()
         self._began_at = None
         self._records_in_transaction = 0
         self.failure = None
+
+    def close_stores(self) -> None:
+        """Give the stores up; another worker may have them now."""
+        if self.stores is not None:
+            self.stores.close()
 
     def _slice_size(self, available: int) -> int:
         limit = available
@@ -320,11 +343,21 @@ class Task:
             messages = messages[1:]
         self._timer.start(self._timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
         try:
-            self._stream_time = compiled.run(messages, self._out, self._stream_time, self.failures)
+            self._stream_time = compiled.run(
+                messages, self._out, self._stream_time, self.failures, self.stores
+            )
         except Overtime as overtime:
             raise self._too_slow(compiled, messages, overtime) from None
         finally:
             self._timer.stop()
+
+    def _emit(self, stores: OpenState) -> None:
+        """Run what follows the keyed nodes that give their records at the commit."""
+        for emission in self._emissions:
+            messages = stores.emitted(emission)
+            emission.run(messages, self._out, self._stream_time, self.failures, stores)
+            self._produce(self._out)
+            self._out.clear()
 
     def _too_slow(
         self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime

@@ -25,7 +25,8 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
-from eosframework.processing.compile import CompiledSource
+from eosframework.processing.compile import CompiledPart
+from eosframework.processing.local_state import LocalState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
 from eosframework.processing.ports import (
@@ -33,6 +34,7 @@ from eosframework.processing.ports import (
     Fetched,
     InputLog,
     ProgressLedger,
+    TransactionalOutput,
     TransactionalOutputs,
 )
 from eosframework.processing.recovery import Recovery
@@ -79,22 +81,30 @@ class Plan:
     """What a worker runs.
 
     Args:
-        sub_topologies: the name of the sub-topology that reads each source topic.
-        sources: each source topic compiled.
-        receipts: outputs get receipts; the sources are compiled for it.
+        parts: each sub-topology compiled, by its name.
+        receipts: outputs get receipts; the parts are compiled for it.
     """
 
     application: str
-    sub_topologies: Mapping[str, str]
-    sources: Mapping[str, CompiledSource]
+    parts: Mapping[str, CompiledPart]
     identify: Callable[[str, int], TransactionalId] = field(repr=False)
     receipts: bool = False
+
+    def part_of(self, topic: str) -> CompiledPart:
+        """Return the sub-topology that reads a source topic."""
+        return next(part for part in self.parts.values() if topic in part.sources)
+
+    @property
+    def topics(self) -> list[str]:
+        """The source topics of all parts, sorted."""
+        return sorted(topic for part in self.parts.values() for topic in part.sources)
 
 
 class Worker:
     """Runs the cycle until it is told to stop.
 
     Args:
+        state: of the tasks on this machine; None: no sub-topology has stores.
         on_round: called about ten times a second, for progress displays.
     """
 
@@ -106,11 +116,13 @@ class Worker:
         ledger: ProgressLedger,
         options: WorkerOptions,
         *,
+        state: LocalState | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
+        self._state = state
         self._plan = plan
         self._log = log
         self._outputs = outputs
@@ -148,7 +160,7 @@ class Worker:
             RunError: processing cannot go on; what was complete is committed.
             InstanceFenced: another worker took this one's identity over.
         """
-        topics = sorted(self._plan.sources)
+        topics = self._plan.topics
         if until_caught_up:
             self._ends = self._log.end_offsets(self._log.partitions(topics))
         self._log.subscribe(topics, self)
@@ -172,7 +184,7 @@ class Worker:
         self._was_assigned = True
         by_task: dict[TransactionalId, list[TopicPartition]] = {}
         for partition in sorted(partitions):
-            sub_topology = self._plan.sub_topologies[partition.topic]
+            sub_topology = self._plan.part_of(partition.topic).part.name
             identity = self._plan.identify(sub_topology, partition.partition)
             by_task.setdefault(identity, []).append(partition)
         deadline = self._clock() + self._options.takeover_deadline_seconds
@@ -207,32 +219,20 @@ class Worker:
         self._fence_former_ids(by_task)
         outputs = self._outputs.open([str(identity) for identity in by_task])
         failpoints.hit("takeover.after_init")
+        opened: dict[TransactionalId, Task] = {}
         try:
             starts: list[Position] = []
-            opened: dict[TransactionalId, Task] = {}
             for (identity, partitions), output in zip(by_task.items(), outputs, strict=True):
                 committed = self._log.committed(partitions)
                 positions = self._ledger.starting_positions(
                     identity.sub_topology, committed, self._log
                 )
-                markers = {
-                    partition: marker
-                    for partition in partitions
-                    if (marker := self._ledger.marker(identity.sub_topology, partition))
-                }
-                opened[identity] = task = Task(
-                    identity,
-                    {p.topic: self._plan.sources[p.topic] for p in partitions},
-                    output,
-                    markers=markers,
-                    transaction_timeout_seconds=self._options.transaction_timeout_seconds,
-                    timer=self._timer,
-                    clock=self._clock,
-                    receipts=self._plan.receipts,
-                )
+                opened[identity] = task = self._new_task(identity, partitions, output)
                 task.start_at(positions)
                 starts += positions
         except BaseException:
+            for task in opened.values():
+                task.close_stores()
             self._outputs.close(outputs)
             raise
         for identity, task in opened.items():
@@ -244,6 +244,32 @@ class Worker:
                 offsets={str(p): offset for p, offset in task.positions.items()},
             )
         return starts
+
+    def _new_task(
+        self,
+        identity: TransactionalId,
+        partitions: Sequence[TopicPartition],
+        output: TransactionalOutput,
+    ) -> Task:
+        compiled = self._plan.parts[identity.sub_topology]
+        markers = {
+            partition: marker
+            for partition in partitions
+            if (marker := self._ledger.marker(identity.sub_topology, partition))
+        }
+        stores = self._state.open(compiled, identity.partition) if self._state else None
+        return Task(
+            identity,
+            {p.topic: compiled.sources[p.topic] for p in partitions},
+            output,
+            markers=markers,
+            transaction_timeout_seconds=self._options.transaction_timeout_seconds,
+            timer=self._timer,
+            clock=self._clock,
+            receipts=self._plan.receipts,
+            emissions=compiled.emissions,
+            stores=stores,
+        )
 
     def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:
         if former := self._ledger.former_ids(by_task):
@@ -257,6 +283,7 @@ class Worker:
     def _release(self, tasks: Sequence[Task], event: str) -> None:
         for task in tasks:
             task.enter(TaskState.CLOSED)
+            task.close_stores()
             self._collect(task)
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
@@ -351,12 +378,14 @@ class Worker:
 
     def _resume_assigned(self) -> None:
         """Bring state up to date and start reading (T4, T5)."""
-        for task in self.tasks.values():
-            if task.state is TaskState.ASSIGNED:
-                failpoints.hit("takeover.after_assign")
-                task.enter(TaskState.RUNNING)
-                if not self._paused:
-                    self._log.resume(task.partitions)
+        ready = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
+        if self._state is not None:
+            ready = self._state.turn(ready)
+        for task in ready:
+            failpoints.hit("takeover.after_assign")
+            task.enter(TaskState.RUNNING)
+            if not self._paused:
+                self._log.resume(task.partitions)
 
     def _is_caught_up(self) -> bool:
         if self._ends is None or not self._was_assigned:
@@ -414,5 +443,7 @@ class Worker:
         """Discard the producers, then leave the group, so that nothing open is handed on."""
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
+        if self._state is not None:
+            self._state.close()
         self._outputs.stop()
         self._log.close(leave=self._options.leave_on_stop)

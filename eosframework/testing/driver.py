@@ -12,7 +12,7 @@ from eosframework.processing.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
 from eosframework.serdes import Serde
-from eosframework.topology.graph import Graph, Sink, Source, Step
+from eosframework.topology.graph import Graph, Node, Sink, Source, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _decode(data: bytes | None, serde: Serde | None) -> Any:
 def _sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
     found: dict[str, tuple[Serde, Serde]] = {}
 
-    def visit(node: Source | Step | Sink) -> None:
+    def visit(node: Source | Node) -> None:
         if isinstance(node, Sink):
             if isinstance(node.topic, str):
                 found[node.topic] = (node.key, node.value)

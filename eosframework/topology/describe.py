@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework.topology.graph import (
+    Aggregate,
     Function,
     Graph,
     OnError,
@@ -13,15 +14,17 @@ from eosframework.topology.graph import (
     Sink,
     Source,
     Step,
+    Store,
     SubTopology,
     TableSink,
 )
+from eosframework.topology.graph import Node as Follower
 from eosframework.txnid import co_partitioned, registry_topic, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
 
-Node = Source | Step | Sink
+Node = Source | Follower
 
 
 Leases = Mapping[str, Sequence[str]]
@@ -69,6 +72,8 @@ def as_text(
             lines.append(f"  {len(ids)} tasks, writing as {ids[0]} … {ids[-1]}")
         for topic in part["sink_topics"]:
             lines.append(f"  writes {topic}")
+        for store in part["stores"]:
+            lines.append(f"  keeps {store['name']}, with changelog {store['changelog']}")
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
     for persister in graph.persisters:
         lines += ["", f"rows of {persister.name}, from {persister.topic}"]
@@ -117,6 +122,8 @@ def _describe_part(
         "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
         "sources": [_describe_source(source) for source in part.sources],
         "steps": [_describe_step(n) for n in _walk(part) if isinstance(n, Step)],
+        "keyed": [_describe_keyed(n) for n in _walk(part) if isinstance(n, Aggregate)],
+        "stores": [_describe_store(store) for store in part.stores],
         "sinks": [_describe_sink(n) for n in _walk(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
         "dynamic_sinks": list(part.dynamic_sinks),
@@ -173,6 +180,29 @@ def _describe_step(step: Step) -> dict[str, Any]:
     return described
 
 
+def _describe_keyed(node: Aggregate) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "stream": node.stream,
+        "operator": str(node.fold),
+        "functions": {name: function.name for name, function in node.functions.items()},
+        "store": node.store.name,
+        "emit": str(node.emit),
+        "on_error": _describe_policy(node.on_error),
+        "next": [child.name for child in node.children],
+    }
+
+
+def _describe_store(store: Store) -> dict[str, Any]:
+    return {
+        "name": store.name,
+        "changelog": store.changelog,
+        "key": store.key.name,
+        "value": store.value.name,
+        "version": store.version,
+    }
+
+
 def _describe_sink(sink: Sink) -> dict[str, Any]:
     dynamic = isinstance(sink.topic, Function)
     return {
@@ -201,11 +231,11 @@ def _walk(part: SubTopology) -> Iterator[Node]:
             todo.extend(reversed([child for _, child in _followers(node)]))
 
 
-def _followers(node: Node) -> list[tuple[str, Step | Sink]]:
+def _followers(node: Node) -> list[tuple[str, Follower]]:
     """Return what takes a node's records, each with the label of the way there."""
     if isinstance(node, Sink):
         return []
-    followers: list[tuple[str, Step | Sink]] = [("", child) for child in node.children]
+    followers: list[tuple[str, Follower]] = [("", child) for child in node.children]
     if isinstance(node, Step):
         for predicate, nodes in node.branches:
             label = "else" if predicate is None else predicate.name
@@ -239,7 +269,7 @@ def _text_label(node: Node) -> str:
             return f"{node.topic} ({node.key.name} key, {node.value.name} value)"
         case Sink():
             return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
-        case Step():
+        case Step() | Aggregate():
             return node.name
 
 
@@ -249,7 +279,7 @@ def _label(node: Node) -> str:
             return f"read {node.topic}"
         case Sink():
             return f"write {_target(node)}"
-        case Step():
+        case Step() | Aggregate():
             return node.name
 
 

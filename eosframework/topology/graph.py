@@ -30,6 +30,28 @@ class Operator(StrEnum):
     BRANCH = "branch"  # value -> index into Step.branches, or None: the record goes nowhere
 
 
+class FoldKind(StrEnum):
+    """How values become an aggregate. The comment gives the functions it takes, by name."""
+
+    COUNT = "count"
+    SUM = "sum"  # of: value -> number
+    MIN = "min"  # of: value -> what is compared
+    MAX = "max"  # of: value -> what is compared
+    REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
+    AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate
+
+
+class Emit(StrEnum):
+    """When an aggregate goes on to what follows it."""
+
+    EACH = "each"
+    """With each record that changes it."""
+    COMMIT = "commit"
+    """Once for each key and transaction, with its last value."""
+    CLOSE = "close"
+    """Once, when its window has closed."""
+
+
 class Policy(StrEnum):
     """What happens with a record that cannot be processed."""
 
@@ -66,6 +88,46 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """What a keyed operator remembers; each task has a part of its own.
+
+    Args:
+        name: unique in the application.
+        changelog: the compacted topic that has every change, from which it can be rebuilt.
+        key: serde of its keys, for reading it by key.
+        value: serde of its values.
+        version: of the values' format.
+        upgrade: takes (bytes, version) of an older value.
+    """
+
+    name: str
+    changelog: str
+    key: Serde
+    value: Serde
+    version: int = 1
+    upgrade: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate:
+    """Folds the records of each key into one value, which it keeps in a store.
+
+    Args:
+        functions: of the fold, by the names that `FoldKind` gives them.
+        children: nodes that take the key with its aggregate.
+    """
+
+    name: str
+    stream: str
+    fold: FoldKind
+    functions: dict[str, Function]
+    store: Store
+    emit: Emit
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One operator with what follows it.
 
@@ -82,8 +144,12 @@ class Step:
     operator: Operator
     function: Function
     on_error: OnError
-    children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
-    branches: tuple[tuple[Function | None, list[Step | Sink]], ...] = ()
+    children: list[Node] = field(default_factory=list["Node"])
+    branches: tuple[tuple[Function | None, list[Node]], ...] = ()
+
+
+Node = Step | Sink | Aggregate
+"""What can follow a source or a step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +168,7 @@ class Source:
     value: Serde
     timestamp: Function | None
     on_error: OnError
-    children: list[Step | Sink] = field(default_factory=list["Step | Sink"])
+    children: list[Node] = field(default_factory=list["Node"])
 
 
 class TableMode(StrEnum):
@@ -165,6 +231,23 @@ class SubTopology:
     """Topics written that are known by name, sorted, dead-letter topics included."""
     dynamic_sinks: tuple[str, ...] = ()
     """Names of sinks that choose their topic for each record."""
+    stores: tuple[Store, ...] = ()
+    """What its tasks remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A topic of the application's own, through which records go to the task of their new key.
+
+    Args:
+        topic: its name.
+        writer: sub-topology that writes it.
+        partitions: None: as many as its writer has tasks.
+    """
+
+    topic: str
+    writer: str
+    partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +257,4 @@ class Graph:
     application: str
     sub_topologies: tuple[SubTopology, ...]
     persisters: tuple[Persister, ...] = ()
+    repartitions: tuple[Repartition, ...] = ()

@@ -9,7 +9,8 @@ from eosframework.references import closest
 from eosframework.topology.lint_topics import topic_findings
 from eosframework.topology.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, in_order, name_of_part
-from eosframework.topology.spec import DEFAULT_BRANCH, SIDE_EFFECTS, StreamSpec
+from eosframework.topology.spec import DEFAULT_BRANCH, StreamSpec
+from eosframework.topology.step_spec import SIDE_EFFECTS
 from eosframework.topology.tables import table_findings
 from eosframework.txnid import refuse_bad_name, refuse_reserved_name
 
@@ -114,7 +115,8 @@ def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
             yield ("sources", name, "timestamp"), source.timestamp
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
-            yield ("streams", name, "steps", i, step.operator), step.function
+            for place, reference in step.functions.items():
+                yield ("streams", name, "steps", i, *place), reference
         for branch, predicate in stream.predicates.items():
             yield ("streams", name, "branch", branch), predicate
         for i, sink in stream.sinks:

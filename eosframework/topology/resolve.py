@@ -7,26 +7,32 @@ from typing import Any
 
 from eosframework.serdes import BYTES, CHECKED_BYTES, Serde
 from eosframework.topology.graph import (
+    Aggregate,
+    Emit,
+    FoldKind,
     Function,
     Graph,
+    Node,
     OnError,
     Operator,
     Policy,
+    Repartition,
     Sink,
     Source,
     Step,
+    Store,
     SubTopology,
 )
 from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
-from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part, origins
-from eosframework.topology.spec import DeadLetter, SinkSpec, StepSpec, StreamSpec, TopologySpec
+from eosframework.topology.lowering import Lowered, Way, lower
+from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part
+from eosframework.topology.spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
+from eosframework.topology.step_spec import KeyedSpec, StepSpec
 from eosframework.topology.tables import own_topics, persisters, rows_serdes
+from eosframework.txnid import changelog_topic
 
-Nodes = list["Step | Sink"]
-
-_KEEPS_KEY = ("filter", "map_values", "flat_map_values", "peek")
-_KEEPS_VALUE = ("filter", "peek", "select_key")
+Nodes = list[Node]
 
 
 def resolve(topology: LoadedApp | TopologySpec) -> Graph:
@@ -39,21 +45,23 @@ def resolve(topology: LoadedApp | TopologySpec) -> Graph:
     findings = lint(app)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise refusal(findings)
-    return _Resolver(app).graph()
+    return _Resolver(lower(app)).graph()
 
 
 class _Resolver:
     """Makes the nodes of every stream and hangs them onto those it reads."""
 
-    def __init__(self, app: LoadedApp) -> None:
-        self._app = app
+    def __init__(self, lowered: Lowered) -> None:
+        self._app = app = lowered.app
         self._spec = app.spec
+        self._ways = lowered.ways
+        self._repartitions = lowered.repartitions
         self._sources: dict[str, Source] = {}
         self._ends: dict[str, list[Nodes]] = {}
         """By source, stream or branch: the lists to which a node that reads it is added."""
         self._policies: dict[str, OnError] = {}
-        self._changes: dict[str, frozenset[str]] = {}
-        """By source, stream or branch: which of key and value a function may have made."""
+        self._stores: dict[str, list[Store]] = {}
+        """By stream: what it keeps."""
         self._own_topics = own_topics(app.spec)
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
@@ -66,7 +74,9 @@ class _Resolver:
             self._add_source(name)
         for name in ordered:
             self._add_stream(name, self._spec.streams[name])
-        parts = [self._sub_topology(p) for p in connected_parts(self._spec) if p.streams]
+        connected = [part for part in connected_parts(self._spec) if part.streams]
+        parts = [self._sub_topology(part) for part in connected]
+        writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
         return Graph(
             self._spec.application,
             tuple(part for part in parts if part.sources),
@@ -74,6 +84,10 @@ class _Resolver:
                 self._app,
                 self._policies,
                 {name: (sink.key, sink.value) for name, sink in self._rows.items()},
+            ),
+            tuple(
+                Repartition(topic, writers[stream], partitions)
+                for topic, (stream, partitions) in self._repartitions.items()
             ),
         )
 
@@ -103,38 +117,63 @@ class _Resolver:
             )
         self._sources[name] = twin
         self._ends[name] = [twin.children]
-        self._changes[name] = frozenset()
 
     def _add_stream(self, name: str, stream: StreamSpec) -> None:
         ends = [end for parent in stream.from_ for end in self._ends[parent]]
-        changes = frozenset[str]().union(*(self._changes[parent] for parent in stream.from_))
+        way = self._ways[stream.from_[0]]
         for i, declared in enumerate(stream.steps):
-            step = self._step(name, i, declared)
+            way = way.after(declared)
+            step = self._step(name, i, declared, way)
             _hang(step, ends)
             ends = [step.children]
-            changes |= _changed(declared.operator)
         self._ends[name] = ends
-        self._changes[name] = changes
+        way = self._ways.get(name, way)
         for _, declared in stream.sinks:
-            _hang(self._sink(name, declared, changes), ends)
+            _hang(self._sink(name, declared, way), ends)
         if name in self._own_topics:
-            key, value = rows_serdes(self._spec, name, changes)
+            key, value = rows_serdes(self._spec, name, way)
             through = SinkSpec(topic=self._own_topics[name], key=key, value=value)
-            self._rows[name] = self._sink(name, through, changes)
+            self._rows[name] = self._sink(name, through, way)
             _hang(self._rows[name], ends)
         if stream.branch:
-            _hang(self._branch(name, stream, changes), ends)
+            _hang(self._branch(name, stream), ends)
 
-    def _step(self, stream: str, index: int, declared: StepSpec) -> Step:
+    def _step(self, stream: str, index: int, declared: StepSpec, way: Way) -> Step | Aggregate:
+        name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
+        if declared.keyed is not None:
+            return self._aggregate(stream, name, declared, declared.keyed, way)
         return Step(
-            name=f"{stream}.steps[{index}] {declared.operator}({declared.function})",
+            name=name,
             stream=stream,
             operator=Operator(declared.operator),
             function=self._function(declared.function),
             on_error=self._policies[stream],
         )
 
-    def _branch(self, stream: str, declared: StreamSpec, changes: frozenset[str]) -> Step:
+    def _aggregate(
+        self, stream: str, name: str, step: StepSpec, declared: KeyedSpec, way: Way
+    ) -> Aggregate:
+        store_name = declared.store or f"{stream}.{step.operator}"
+        store = Store(
+            name=store_name,
+            changelog=changelog_topic(self._spec.application, store_name),
+            key=self._app.serde(way.key),
+            value=self._app.serde(way.value),
+            version=declared.version,
+            upgrade=None if declared.upgrade is None else self._function(declared.upgrade),
+        )
+        self._stores.setdefault(stream, []).append(store)
+        return Aggregate(
+            name=name,
+            stream=stream,
+            fold=FoldKind(step.operator),
+            functions={name: self._function(f) for name, f in declared.functions.items()},
+            store=store,
+            emit=Emit(declared.emit),
+            on_error=self._policies[stream],
+        )
+
+    def _branch(self, stream: str, declared: StreamSpec) -> Step:
         predicates: list[Function | None] = [
             self._function(reference) for reference in declared.predicates.values()
         ]
@@ -145,7 +184,6 @@ class _Resolver:
             nodes: Nodes = []
             branches.append((predicate, nodes))
             self._ends[name] = [nodes]
-            self._changes[name] = changes
         label = f"branch({', '.join(declared.branch_names)})"
         return Step(
             name=f"{stream}.{label}",
@@ -156,8 +194,7 @@ class _Resolver:
             branches=tuple(branches),
         )
 
-    def _sink(self, stream: str, declared: SinkSpec, changes: frozenset[str]) -> Sink:
-        origin = self._spec.sources[origins(self._spec, stream)[0]]
+    def _sink(self, stream: str, declared: SinkSpec, way: Way) -> Sink:
         topic: str | Function
         if declared.topic is not None:
             topic = declared.topic
@@ -167,10 +204,8 @@ class _Resolver:
         return Sink(
             name=f"{stream}.to({declared.label})",
             topic=topic,
-            key=self._sink_serde(declared.key or origin.key, "key" in changes, declared.key),
-            value=self._sink_serde(
-                declared.value or origin.value, "value" in changes, declared.value
-            ),
+            key=self._sink_serde(declared.key or way.key, way.new_key, declared.key),
+            value=self._sink_serde(declared.value or way.value, way.new_value, declared.value),
             on_error=self._policies[stream],
         )
 
@@ -200,20 +235,18 @@ class _Resolver:
                 if sink.topic_from is not None:
                     dynamic.append(f"{name}.to({sink.label})")
         return SubTopology(
-            name_of_part(self._spec, part), sources, tuple(sorted(topics)), tuple(dynamic)
+            name_of_part(self._spec, part),
+            sources,
+            tuple(sorted(topics)),
+            tuple(dynamic),
+            tuple(store for name in part.streams for store in self._stores.get(name, ())),
         )
 
 
-def _hang(node: Step | Sink, ends: list[Nodes]) -> None:
+def _hang(node: Node, ends: list[Nodes]) -> None:
     for end in ends:
         if node not in end:
             end.append(node)
-
-
-def _changed(operator: str) -> frozenset[str]:
-    key = () if operator in _KEEPS_KEY else ("key",)
-    value = () if operator in _KEEPS_VALUE else ("value",)
-    return frozenset((*key, *value))
 
 
 def _on_error(policy: str | DeadLetter | None) -> OnError | None:

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -20,32 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-OPERATORS = (
-    "filter",
-    "map_values",
-    "flat_map_values",
-    "peek",
-    "select_key",
-    "map",
-    "flat_map",
-    "process",
-)
-"""Operators that a step can name."""
-
-SIDE_EFFECTS = ("peek", "process")
-"""Operators that do something even where nothing follows them."""
+from eosframework.topology.step_spec import Declared, StepSpec
 
 DEFAULT_BRANCH = "default"
 """In a branch, the key whose value names the stream of the records that are left."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
-    )
-
-
-class DeadLetter(_Part):
+class DeadLetter(Declared):
     """Write a record that cannot be processed to a topic, and go on."""
 
     dead_letter: str = Field(min_length=1)
@@ -84,7 +63,7 @@ _FROM_SCHEMA: dict[str, Any] = {
 }
 
 
-class SourceSpec(_Part):
+class SourceSpec(Declared):
     """A topic that is read."""
 
     topic: str
@@ -109,59 +88,7 @@ class SourceSpec(_Part):
     Default: the name of its first declared stream."""
 
 
-class StepSpec(_Part):
-    """One operator with its function, as `filter: module:function`."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    filter: str | None = None
-    """Keep the records for whose value the function is true."""
-
-    map_values: str | None = None
-    """Replace the value by what the function makes of it."""
-
-    flat_map_values: str | None = None
-    """Replace the record by one for each value that the function gives."""
-
-    peek: str | None = None
-    """Call the function with the value and go on with the record unchanged."""
-
-    select_key: str | None = None
-    """Replace the key by what the function makes of the whole record."""
-
-    map: str | None = None
-    """Replace the record by what the function makes of it: a Record or (key, value)."""
-
-    flat_map: str | None = None
-    """Replace the record by each Record or (key, value) that the function gives."""
-
-    process: str | None = None
-    """Call the function with the whole record and go on with what it gives, if anything."""
-
-    @model_validator(mode="after")
-    def _one_operator(self) -> Self:
-        if len(self._given()) != 1:
-            raise ValueError(
-                f"a step names exactly one operator, this one {len(self._given())}; expected one "
-                f"of {', '.join(OPERATORS)}, each as its own list item"
-            )
-        return self
-
-    def _given(self) -> list[str]:
-        return [name for name in OPERATORS if getattr(self, name) is not None]
-
-    @property
-    def operator(self) -> str:
-        """Name of the operator."""
-        return self._given()[0]
-
-    @property
-    def function(self) -> str:
-        """Reference to the function."""
-        return getattr(self, self.operator)
-
-
-class SinkSpec(_Part):
+class SinkSpec(Declared):
     """Where a stream goes: a topic, or one that a function chooses for each record."""
 
     topic: str | None = None
@@ -201,7 +128,7 @@ TableMode = Literal["append", "upsert", "upsert_delete"]
 deletes the row of its key."""
 
 
-class TableSpec(_Part):
+class TableSpec(Declared):
     """A table of the database that a stream goes to."""
 
     table: str = Field(pattern=r"^[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?$")
@@ -264,7 +191,7 @@ AnySink = Annotated[
 ]
 
 
-class StreamSpec(_Part):
+class StreamSpec(Declared):
     """Records on their way from sources or other streams through steps to topics."""
 
     from_: Annotated[
@@ -317,7 +244,7 @@ class StreamSpec(_Part):
         return (*self.predicates, *((default,) if default is not None else ()))
 
 
-class TopologySpec(_Part):
+class TopologySpec(Declared):
     """A whole application, as a user declared it."""
 
     application: str

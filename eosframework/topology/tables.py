@@ -11,7 +11,8 @@ from eosframework.errors import TopologyError
 from eosframework.serdes import Serde
 from eosframework.topology.graph import Function, OnError, Persister, Policy, TableMode, TableSink
 from eosframework.topology.loaded import Finding, LoadedApp
-from eosframework.topology.parts import connected_parts, name_of_part, origins
+from eosframework.topology.lowering import Way
+from eosframework.topology.parts import connected_parts, name_of_part
 from eosframework.topology.spec import StreamSpec, TableSpec, TopologySpec
 from eosframework.txnid import rows_topic
 
@@ -33,21 +34,20 @@ def own_topics(spec: TopologySpec) -> dict[str, str]:
     }
 
 
-def rows_serdes(spec: TopologySpec, name: str, changed: frozenset[str]) -> tuple[str, str]:
+def rows_serdes(spec: TopologySpec, name: str, way: Way) -> tuple[str, str]:
     """Return the serdes of key and value in a stream's topic of rows.
 
     Args:
         spec: the topology.
         name: of the stream.
-        changed: which of key and value a function may have made.
+        way: what is known of its records.
     """
     tables = [table for _, table in spec.streams[name].tables]
-    origin = spec.sources[origins(spec, name)[0]]
     models = (table.model for table in tables if table.row is None)
     values = (*(table.value for table in tables), *models)
-    made = "json" if "value" in changed else origin.value
+    made = "json" if way.new_value else way.value
     return (
-        next((table.key for table in tables if table.key), origin.key),
+        next((table.key for table in tables if table.key), way.key),
         next((value for value in values if value), made),
     )
 

@@ -7,10 +7,12 @@ source topics that cannot share a task.
 from eosframework.txnid.assignment import co_partitioned, tasks
 from eosframework.txnid.identity import (
     TransactionalId,
+    changelog_topic,
     prefix,
     refuse_bad_name,
     refuse_reserved_name,
     registry_topic,
+    repartition_topic,
     rows_topic,
     tables_group,
 )
@@ -23,11 +25,13 @@ __all__ = [
     "PooledId",
     "TransactionalId",
     "allot",
+    "changelog_topic",
     "co_partitioned",
     "prefix",
     "refuse_bad_name",
     "refuse_reserved_name",
     "registry_topic",
+    "repartition_topic",
     "rows_topic",
     "tables_group",
     "tasks",

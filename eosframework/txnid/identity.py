@@ -114,6 +114,16 @@ def rows_topic(application: str, stream: str) -> str:
     return f"{application}.{stream}.rows"
 
 
+def repartition_topic(application: str, name: str) -> str:
+    """Return the topic through which records go to the task of their new key."""
+    return f"{application}.{name}.repartition"
+
+
+def changelog_topic(application: str, store: str) -> str:
+    """Return the topic that has every change of a store."""
+    return f"{application}.{store}.changelog"
+
+
 def tables_group(application: str) -> str:
     """Return the consumer group whose members share out what goes to tables."""
     return f"{application}.tables"

@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from eosframework.processing.compile import CompiledSource, Site, compile_source
+from eosframework.processing.compile import CompiledPart, CompiledSource, compile_source
+from eosframework.processing.generating import Site
 from eosframework.serdes import serde_of
 from eosframework.topology.graph import (
     Function,
@@ -18,6 +19,8 @@ from eosframework.topology.graph import (
     Sink,
     Source,
     Step,
+    Store,
+    SubTopology,
 )
 
 FAIL = OnError()
@@ -84,6 +87,11 @@ def source(
 ) -> Source:
     extractor = Function("when", timestamp) if timestamp else None
     return Source("in", "in", serde_of(key), serde_of(value), extractor, on_error, list(children))
+
+
+def part_of(target: CompiledSource, *stores: Store) -> CompiledPart:
+    part = SubTopology("sub", (target.source,), (), stores=stores)
+    return CompiledPart(part, {"in": target}, (), ())
 
 
 def compiled(*children: Any, receipts: bool = False, **options: Any) -> CompiledSource:

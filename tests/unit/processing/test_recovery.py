@@ -64,6 +64,8 @@ class Bench:
             self.now += after_seconds
             self.recovery.turn([self.task])
         self.events = {entry["event"]: entry for entry in logs}
+        if self.task.state is TaskState.ASSIGNED:  # the worker goes on with it
+            self.task.enter(TaskState.RUNNING)
         return [entry["event"] for entry in logs]
 
 

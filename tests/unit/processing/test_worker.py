@@ -24,7 +24,7 @@ from eosframework.processing.worker import Plan, Worker, WorkerOptions
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
-from tests.unit.processing.messages import DEAD, compiled, sink, step
+from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
 
 class Clock:
@@ -49,8 +49,7 @@ class Run:
         self.outputs = MemoryOutputs(broker)
         plan = Plan(
             "app",
-            {"in": "sub"},
-            {"in": source or compiled(sink(), receipts=receipts)},
+            {"sub": part_of(source or compiled(sink(), receipts=receipts))},
             lambda sub, partition: TransactionalId.make("app", sub, partition),
             receipts,
         )

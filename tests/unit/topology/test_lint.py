@@ -13,7 +13,8 @@ from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity
 from eosframework.topology.reading import read_yaml
 from eosframework.topology.resolve import resolve
-from eosframework.topology.spec import OPERATORS, TopologySpec
+from eosframework.topology.spec import TopologySpec
+from eosframework.topology.step_spec import OPERATORS
 from tests.unit.topology.apps import read
 
 SOURCES = "application: a\nsources:\n  s: {topic: s}\n"
@@ -207,6 +208,11 @@ def test_a_file_that_is_no_topology_is_told_so(text: str, message: str) -> None:
     assert message in "\n".join(str(finding) for finding in found)
 
 
+OPERANDS: dict[str, Any] = {
+    "count": {},
+    "aggregate": {"initial": "builtins:dict", "add": "builtins:max", "emit": "commit"},
+}
+operators = st.sampled_from(OPERATORS)
 words = st.sampled_from(
     "application sources streams from steps to branch on_error default s t x topic topic_from "
     f"topics dead_letter skip json {' '.join(OPERATORS)}".split()
@@ -250,7 +256,7 @@ specs = st.fixed_dictionaries(
                 {
                     "from": names | st.lists(names, min_size=1),
                     "steps": st.lists(
-                        st.builds(lambda op: {op: "builtins:id"}, st.sampled_from(OPERATORS))
+                        st.builds(lambda op: {op: OPERANDS.get(op, "builtins:id")}, operators)
                     ),
                     "to": names | st.lists(names),
                 }

@@ -1,0 +1,84 @@
+"""How a value lies in a store and in its changelog: version, timestamp, and the value's bytes.
+
+1 byte    version of the value's format, declared with the store
+8 bytes   timestamp in milliseconds since the epoch, big-endian
+rest      the value, by the store's serde; it may be empty
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.errors import RunError
+from eosframework.serdes import Serde
+
+LAYOUT = 1
+"""Number of the layout above; part of a store's identity."""
+
+_HEAD = struct.Struct(">BQ")
+_IMMUTABLE = frozenset({"integer", "float", "string", "bytes"})
+
+Entry = tuple[Any, int]
+"""A value with its timestamp in milliseconds since the epoch. A plain tuple: one is made for each
+record."""
+
+Upgrade = Callable[[bytes, int], Any]
+"""Makes a value of the current version from the bytes of an older one and its version."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFormat:
+    """Turns entries into bytes and back.
+
+    Args:
+        store: its name, for messages.
+        serde: of the values.
+        version: of the values' format, 1 to 255.
+        upgrade: takes an older value over; None: an older one is an error.
+    """
+
+    store: str
+    serde: Serde
+    version: int = 1
+    upgrade: Upgrade | None = None
+
+    @property
+    def is_immutable(self) -> bool:
+        """Whether nobody can change a value in place."""
+        return self.serde.name in _IMMUTABLE
+
+    def encode(self, entry: Entry) -> bytes:
+        """Return the bytes of an entry."""
+        value, timestamp = entry
+        encode = self.serde.encode
+        return _HEAD.pack(self.version, timestamp) + (encode(value) if encode else value)
+
+    def decode(self, data: bytes) -> Entry:
+        """Return the entry; one of an older version as one of the current version.
+
+        Raises:
+            RunError: there is no way from its version to the current one.
+        """
+        version, timestamp = _HEAD.unpack_from(data)
+        raw = data[_HEAD.size :]
+        if version != self.version:
+            return self._upgraded(raw, version), timestamp
+        decode = self.serde.decode
+        return (decode(raw) if decode else raw), timestamp
+
+    def _upgraded(self, raw: bytes, version: int) -> Any:
+        found = f"store {self.store!r} holds a value of version {version}"
+        if version > self.version:
+            raise RunError(
+                f"{found}, and the topology declares version {self.version}: a newer topology "
+                f"wrote it; run that one"
+            )
+        if self.upgrade is None:
+            raise RunError(
+                f"{found}, and the topology declares version {self.version} without a way to read "
+                f"the older one; declare upgrade: module:function, which takes (bytes, version)"
+            )
+        return self.upgrade(raw, version)

@@ -1,0 +1,80 @@
+"""Aggregates as folds: what the first value of a key makes, and what each further one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.operators.entries import Entry
+from eosframework.operators.session import StoreSession
+
+Update = Callable[[bytes, Any, int], Entry]
+"""Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How values become an aggregate.
+
+    Args:
+        first: makes the aggregate of the first value.
+        then: makes the next aggregate of the one so far and a value; None ends the aggregate.
+    """
+
+    first: Callable[[Any], Any]
+    then: Callable[[Any, Any], Any]
+
+
+COUNT = Fold(lambda value: 1, lambda count, value: count + 1)
+"""How many records there were."""
+
+
+def total(of: Callable[[Any], Any]) -> Fold:
+    """The sum of `of(value)`."""
+    return Fold(of, lambda so_far, value: so_far + of(value))
+
+
+def smallest(of: Callable[[Any], Any]) -> Fold:
+    """The smallest `of(value)`."""
+    return Fold(of, lambda so_far, value: min(so_far, of(value)))
+
+
+def greatest(of: Callable[[Any], Any]) -> Fold:
+    """The greatest `of(value)`."""
+    return Fold(of, lambda so_far, value: max(so_far, of(value)))
+
+
+def reduction(function: Callable[[Any, Any], Any]) -> Fold:
+    """The first value, then `function(aggregate, value)`."""
+    return Fold(lambda value: value, function)
+
+
+def aggregation(initial: Callable[[], Any], add: Callable[[Any, Any], Any]) -> Fold:
+    """`add(aggregate, value)`, from `initial()` on."""
+    return Fold(lambda value: add(initial(), value), add)
+
+
+def folding(session: StoreSession, fold: Fold) -> Update:
+    """Return what folds each record into the aggregate of its key.
+
+    The aggregate's timestamp is the greatest of its records, as in Kafka Streams
+    (`KStreamAggregate`); an aggregate that becomes None is deleted.
+    """
+    first, then = fold.first, fold.then
+    get, put, delete = session.get, session.put, session.delete
+
+    def update(key: bytes, value: Any, timestamp: int) -> Entry:
+        before = get(key)
+        if before is None:
+            entry = first(value), timestamp
+        else:
+            so_far, latest = before
+            entry = then(so_far, value), timestamp if timestamp > latest else latest
+        if entry[0] is None:
+            delete(key)
+        else:
+            put(key, entry)
+        return entry
+
+    return update

@@ -1,0 +1,205 @@
+"""A store as the records of an open transaction see it: what they changed over what is committed.
+
+A change is noted in the task's journal with what was there before, so that a record that fails
+takes all its changes back: `undo` does so from the end to the record's mark.
+
+A value that functions could change in place (a dict, a model) is kept as bytes: whoever gets it
+has a copy of its own, and no function can change a store but by what it returns. Numbers and
+texts are kept as they are, and encoded once for each key and transaction.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final
+
+from eosframework.operators.entries import Entry, EntryFormat
+from eosframework.operators.ports import CommittedStore
+
+RECENT_ENTRIES = 20_000
+"""So many entries of a store are kept at hand between transactions."""
+
+_ABSENT: Final[Any] = object()
+
+Journal = list[tuple[dict[bytes, Any], bytes, Any]]
+"""For each change in order: the changes of a store, the key, and what was there before."""
+
+
+def undo(journal: Journal, mark: int) -> None:
+    """Take back what was changed since the journal was `mark` long."""
+    while len(journal) > mark:
+        changed, key, before = journal.pop()
+        if before is _ABSENT:
+            del changed[key]
+        else:
+            changed[key] = before
+
+
+class StoreSession(ABC):
+    """One store of one task within a transaction; see `open_session`.
+
+    Args:
+        form: of the entries.
+        committed: what the store holds.
+        journal: of the task; emptied by the task when no record is being run.
+    """
+
+    def __init__(self, form: EntryFormat, committed: CommittedStore, journal: Journal) -> None:
+        self.form = form
+        self._committed = committed
+        self._journal = journal
+        self._changed: dict[bytes, Any] = {}
+        self._recent: dict[bytes, Any] = {}
+
+    @abstractmethod
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry of a key; what this transaction changed counts."""
+
+    @abstractmethod
+    def put(self, key: bytes, entry: Entry) -> None:
+        """Change the entry of a key."""
+
+    @abstractmethod
+    def _kept(self, data: bytes) -> Any:
+        """Return what is kept in memory of an entry's bytes."""
+
+    @abstractmethod
+    def _entry(self, kept: Any) -> Entry: ...
+
+    @abstractmethod
+    def _bytes(self, kept: Any) -> bytes: ...
+
+    def delete(self, key: bytes) -> None:
+        """Forget a key."""
+        changed = self._changed
+        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        changed[key] = None
+
+    def scan(
+        self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Entry]]:
+        """Yield entries with `first <= key < last` in order; what this transaction changed counts.
+
+        What is changed during the scan does not show.
+
+        Args:
+            first: where to begin.
+            last: where to end; None: behind the last key.
+            reverse: from the last one to the first.
+        """
+        own = {
+            key: kept
+            for key, kept in self._changed.items()
+            if key >= first and (last is None or key < last)
+        }
+        waiting = sorted(own, reverse=not reverse)
+        for key, data in self._committed.scan(first, last, reverse=reverse):
+            while waiting and (waiting[-1] > key if reverse else waiting[-1] < key):
+                yield from self._shown(waiting[-1], own[waiting.pop()])
+            if waiting and waiting[-1] == key:
+                yield from self._shown(key, own[waiting.pop()])
+            else:
+                yield key, self.form.decode(data)
+        while waiting:
+            yield from self._shown(waiting[-1], own[waiting.pop()])
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether this transaction changed anything."""
+        return bool(self._changed)
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield each key that was changed with its last entry; None: it was deleted."""
+        for key, kept in self._changed.items():
+            yield key, None if kept is None else self._bytes(kept)
+
+    def changed_entries(self) -> Iterator[tuple[bytes, Entry | None]]:
+        """Yield the same, decoded."""
+        for key, kept in list(self._changed.items()):
+            yield key, None if kept is None else self._entry(kept)
+
+    def committed(self) -> None:
+        """Take what was changed as what the store holds: it does now."""
+        if len(self._recent) + len(self._changed) > RECENT_ENTRIES:
+            self._recent.clear()
+        self._recent.update(self._changed)
+        self._changed.clear()
+
+    def drop(self) -> None:
+        """Forget everything; the store may hold something else from now on."""
+        self._changed.clear()
+        self._recent.clear()
+
+    def _load(self, key: bytes) -> Any:
+        """Return what is kept of a key that this transaction did not change."""
+        kept = self._recent.get(key, _ABSENT)
+        if kept is not _ABSENT:
+            return kept
+        data = self._committed.get(key)
+        kept = None if data is None else self._kept(data)
+        if len(self._recent) >= RECENT_ENTRIES:
+            self._recent.clear()
+        self._recent[key] = kept
+        return kept
+
+    def _shown(self, key: bytes, kept: Any) -> Iterator[tuple[bytes, Entry]]:
+        if kept is not None:
+            yield key, self._entry(kept)
+
+
+class ValueSession(StoreSession):
+    """Of values that nobody can change in place: they are kept as they are."""
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry of a key."""
+        entry = self._changed.get(key, _ABSENT)
+        return self._load(key) if entry is _ABSENT else entry
+
+    def put(self, key: bytes, entry: Entry) -> None:
+        """Change the entry of a key."""
+        changed = self._changed
+        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        changed[key] = entry
+
+    def _kept(self, data: bytes) -> Entry:
+        return self.form.decode(data)
+
+    def _entry(self, kept: Entry) -> Entry:
+        return kept
+
+    def _bytes(self, kept: Entry) -> bytes:
+        return self.form.encode(kept)
+
+
+class EncodedSession(StoreSession):
+    """Of values that functions could change: they are kept as bytes."""
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry of a key, a copy for the caller alone."""
+        kept = self._changed.get(key, _ABSENT)
+        if kept is _ABSENT:
+            kept = self._load(key)
+        return None if kept is None else self.form.decode(kept)
+
+    def put(self, key: bytes, entry: Entry) -> None:
+        """Change the entry of a key."""
+        changed = self._changed
+        data = self.form.encode(entry)
+        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        changed[key] = data
+
+    def _kept(self, data: bytes) -> bytes:
+        return data
+
+    def _entry(self, kept: bytes) -> Entry:
+        return self.form.decode(kept)
+
+    def _bytes(self, kept: bytes) -> bytes:
+        return kept
+
+
+def open_session(form: EntryFormat, committed: CommittedStore, journal: Journal) -> StoreSession:
+    """Return the session for a store's kind of values."""
+    kind = ValueSession if form.is_immutable else EncodedSession
+    return kind(form, committed, journal)

@@ -1,0 +1,403 @@
+"""Turns a source and everything behind it into one Python function over a batch of messages.
+
+A call per operator and record would cost more than the operators. So the steps are written out
+as nested statements of one generated function: a filter is an `if`, a flat map a `for`, a sink an
+`append`. Nothing is looked up per record, and a step costs nothing but its own function.
+
+The generated function for `filter → map_values → to`, shortened:
+
+    def run(messages, out, stream_time, failed):
+        for m in messages:
+            mark = len(out)
+            try:
+                v1 = decode(m.value())
+                t1 = m.timestamp()[1]
+                if filter2(v1):
+                    v3 = map3(v1)
+                    emit(("flights.late", encode(v3), m.key(), -1, None, None, t1, m.headers()))
+            except Exception as error:
+                del out[mark:]
+                failed(site_of(error), m, error, out)
+        return stream_time
+
+With receipts, `out.seal(mark, m)` follows for what a record gave, dead letters included. A keyed
+operator is an object of the task: the function finds it in its slot of the task's state, and
+takes back what a failed record changed there as well: `undo(journal)`.
+
+`del out[mark:]` makes a record all or nothing. The line on which an error was raised tells the
+step that failed, so that naming it costs nothing as long as nothing fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any, Protocol
+
+from eosframework.operators.session import Journal, undo
+from eosframework.processing.conversions import (
+    as_bytes,
+    as_milliseconds,
+    as_topic,
+    unpack_record,
+)
+from eosframework.processing.ports import Message, Output
+from eosframework.records import Record
+from eosframework.serdes import Serde
+from eosframework.topology.graph import (
+    Aggregate,
+    Emit,
+    Function,
+    Node,
+    OnError,
+    Operator,
+    Sink,
+    Source,
+    Step,
+)
+
+
+class State(Protocol):
+    """What keyed operators of one task work on."""
+
+    @property
+    def operators(self) -> Sequence[Any]:
+        """What runs each keyed node, in the order of their slots."""
+        ...
+
+    @property
+    def journal(self) -> Journal:
+        """What the record that is being run has changed."""
+        ...
+
+
+Failed = Callable[["Site", Message, Exception, list[Output]], None]
+"""Told about a record that failed; may append what stands for it, or raise."""
+
+
+class Run(Protocol):
+    """What a source or an emission is compiled into."""
+
+    __code__: CodeType
+
+    def __call__(
+        self,
+        messages: Sequence[Message],
+        out: list[Output],
+        stream_time: int,
+        failed: Failed,
+        state: State | None = None,
+        /,
+    ) -> int:
+        """Run messages of one partition, append their outputs, return the stream time after them.
+
+        Args:
+            messages: in offset order.
+            out: takes the outputs.
+            stream_time: before them, in milliseconds.
+            failed: is told about records that fail.
+            state: of the task; None: the sub-topology has no keyed nodes.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the topology where a record can fail, and what happens to it then."""
+
+    name: str
+    on_error: OnError
+
+
+class Slots:
+    """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
+
+    def __init__(self) -> None:
+        self.keyed: list[Aggregate] = []
+        self.emitting: list[Aggregate] = []
+
+    def of(self, node: Aggregate) -> int:
+        """Return the slot of a node."""
+        if node not in self.keyed:
+            self.keyed.append(node)
+            if node.emit is not Emit.EACH:
+                self.emitting.append(node)
+        return self.keyed.index(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """The variables that hold a record at one place of the generated function.
+
+    Args:
+        key_bytes: variable with the encoded key as it came in; None once the key changed.
+        key_serde: what `key_bytes` is encoded with.
+    """
+
+    key: str
+    value: str
+    timestamp: str
+    headers: str
+    key_bytes: str | None
+    key_serde: Serde
+
+
+class Writer:
+    """Writes the function line by line and remembers which step each line belongs to."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.lines: list[str] = []
+        self._slots = slots
+        self._used: dict[int, str] = {}
+        self._sites: dict[int, Site] = {}
+        self._site = Site("", OnError())
+        self._count = 0
+        self.names: dict[str, Any] = {
+            "Record": Record,
+            "as_bytes": as_bytes,
+            "as_milliseconds": as_milliseconds,
+            "as_topic": as_topic,
+            "unpack_record": unpack_record,
+            "site_of": self._site_of,
+            "undo": undo,
+        }
+
+    def compiled(self, name: str) -> tuple[Run, str]:
+        """Return the function that was written, and its text."""
+        text = "\n".join(self.lines)
+        exec(compile(text, f"<topology {name}>", "exec"), self.names)
+        return self.names["run"], text
+
+    def write_source(self, source: Source, *, receipts: bool) -> None:
+        """Write what happens to each record of a source."""
+        begin = self._write_begin()
+        current = self._write_decode(source)
+        self._write_children(3, source.children, current)
+        self._write_end(begin, receipts=receipts)
+
+    def write_emission(self, node: Aggregate) -> None:
+        """Write what happens to each record that a keyed node gives later."""
+        begin = self._write_begin()
+        self._site = Site(node.name, node.on_error)
+        key = self._decode(3, "m.key()", node.store.key)
+        self._line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
+        current = _Current(key, "v", "t", "h", "kb", node.store.key)
+        self._write_children(3, node.children, current)
+        self._write_end(begin, receipts=False)
+
+    def _write_begin(self) -> int:
+        """Return the line before which `_write_end` puts what the loop looks up once."""
+        self._line(0, "def run(messages, out, stream_time, failed, state=None):")
+        self._line(1, "emit = out.append")
+        begin = len(self.lines)
+        self._line(1, "for m in messages:")
+        self._line(2, "mark = len(out)")
+        self._line(2, "try:")
+        return begin
+
+    def _write_end(self, begin: int, *, receipts: bool) -> None:
+        self._line(2, "except Exception as error:")
+        self._line(3, "del out[mark:]")
+        if self._used:
+            self._line(3, "undo(journal, 0)")
+        self._line(3, "failed(site_of(error), m, error, out)")
+        if receipts:
+            self._line(2, "if len(out) > mark: out.seal(mark, m)")
+        self._line(1, "return stream_time")
+        if self._used:
+            slots = [f" {name} = state.operators[{slot}]" for slot, name in self._used.items()]
+            self._insert(begin + 1, ["  journal.clear()"])
+            self._insert(begin, [" journal = state.journal", *slots])
+
+    def _insert(self, before: int, lines: list[str]) -> None:
+        """Put lines in front of the one at an index; those behind keep their sites."""
+        self._sites = {
+            number + len(lines) if number > before else number: site
+            for number, site in self._sites.items()
+        }
+        self.lines[before:before] = lines
+
+    def _site_of(self, error: Exception) -> Site:
+        """The step whose line raised `error`: the traceback starts in the frame of `run`."""
+        assert error.__traceback__ is not None
+        return self._sites[error.__traceback__.tb_lineno]
+
+    def _write_decode(self, source: Source) -> _Current:
+        self._site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
+        value = self._decode(3, "m.value()", source.value)
+        self._site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
+        key_bytes = self._variable("kb")
+        self._line(3, f"{key_bytes} = m.key()")
+        key = self._decode(3, key_bytes, source.key)
+        timestamp, headers = self._variable("t"), self._variable("h")
+        self._line(3, f"{headers} = m.headers()")
+        if source.timestamp is None:
+            self._line(3, f"{timestamp} = m.timestamp()[1]")
+        else:
+            self._site = Site(f"{source.name}: timestamp({source.timestamp.name})", source.on_error)
+            call = self._function(source.timestamp)
+            self._line(3, f"{timestamp} = as_milliseconds({call}({value}))")
+        self._line(3, f"if {timestamp} > stream_time: stream_time = {timestamp}")
+        return _Current(key, value, timestamp, headers, key_bytes, source.key)
+
+    def _decode(self, depth: int, expression: str, serde: Serde) -> str:
+        if serde.decode is None:
+            if expression.isidentifier():
+                return expression
+            raw = self._variable("v")
+            self._line(depth, f"{raw} = {expression}")
+            return raw
+        variable = self._variable("v")
+        decode = self._name("decode", serde.decode)
+        self._line(depth, f"{variable} = {expression}")
+        self._line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
+        return variable
+
+    def _write_children(self, depth: int, children: Sequence[Node], current: _Current) -> None:
+        if not children:
+            self._line(depth, "pass")
+        for child in children:
+            match child:
+                case Sink():
+                    self._write_sink(depth, child, current)
+                case Aggregate():
+                    self._write_aggregate(depth, child, current)
+                case Step():
+                    self._write_step(depth, child, current)
+
+    def _write_sink(self, depth: int, sink: Sink, current: _Current) -> None:
+        self._site = Site(sink.name, sink.on_error)
+        if isinstance(sink.topic, Function):
+            topic = self._variable("topic")
+            call = self._function(sink.topic)
+            self._line(depth, f"{topic} = as_topic({call}({self._record(current)}))")
+        else:
+            topic = repr(sink.topic)
+        value = self._encode(current.value, sink.value)
+        key = self._key_bytes(current, sink.key)
+        self._line(
+            depth,
+            f"emit(({topic}, {value}, {key}, -1, None, None, "
+            f"{current.timestamp}, {current.headers}))",
+        )
+
+    def _write_aggregate(self, depth: int, node: Aggregate, current: _Current) -> None:
+        """A record without a key or a value is passed over, as in Kafka Streams."""
+        self._site = Site(node.name, node.on_error)
+        slot = self._slots.of(node)
+        update = self._used.setdefault(slot, f"update{slot}")
+        self._line(depth, f"if {current.key} is not None and {current.value} is not None:")
+        key_bytes = self._variable("kb")
+        self._line(depth + 1, f"{key_bytes} = {self._key_bytes(current, node.store.key)}")
+        call = f"{update}({key_bytes}, {current.value}, {current.timestamp})"
+        if node.emit is not Emit.EACH:
+            self._line(depth + 1, call)
+            return
+        value, timestamp = self._variable("v"), self._variable("t")
+        self._line(depth + 1, f"{value}, {timestamp} = {call}")
+        changed = replace(
+            current,
+            value=value,
+            timestamp=timestamp,
+            key_bytes=key_bytes,
+            key_serde=node.store.key,
+        )
+        self._write_children(depth + 1, node.children, changed)
+
+    def _key_bytes(self, current: _Current, serde: Serde) -> str:
+        if current.key_bytes is not None and current.key_serde.name == serde.name:
+            return current.key_bytes
+        return self._encode(current.key, serde)
+
+    def _encode(self, variable: str, serde: Serde) -> str:
+        if serde.encode is None:
+            return f"as_bytes({variable})"
+        encode = self._name("encode", serde.encode)
+        return f"(None if {variable} is None else {encode}({variable}))"
+
+    def _write_step(self, depth: int, step: Step, current: _Current) -> None:
+        self._site = Site(step.name, step.on_error)
+        match step.operator:
+            case Operator.BRANCH:
+                self._write_branches(depth, step, current)
+            case Operator.FILTER:
+                self._line(depth, f"if {self._function(step.function)}({current.value}):")
+                self._write_children(depth + 1, step.children, current)
+            case Operator.PEEK:
+                self._line(depth, f"{self._function(step.function)}({current.value})")
+                self._write_children(depth, step.children, current)
+            case Operator.MAP_VALUES:
+                value = self._variable("v")
+                self._line(depth, f"{value} = {self._function(step.function)}({current.value})")
+                self._write_children(depth, step.children, replace(current, value=value))
+            case Operator.FLAT_MAP_VALUES:
+                value = self._variable("v")
+                call = self._function(step.function)
+                self._line(depth, f"for {value} in {call}({current.value}):")
+                self._write_children(depth + 1, step.children, replace(current, value=value))
+            case Operator.SELECT_KEY:
+                key = self._variable("k")
+                call = self._function(step.function)
+                self._line(depth, f"{key} = {call}({self._record(current)})")
+                self._write_children(
+                    depth, step.children, replace(current, key=key, key_bytes=None)
+                )
+            case Operator.MAP | Operator.FLAT_MAP | Operator.PROCESS:
+                self._write_record_step(depth, step, current)
+
+    def _write_branches(self, depth: int, step: Step, current: _Current) -> None:
+        """`if … elif … else`: the first predicate that holds takes the record."""
+        keyword = "if"
+        for predicate, children in step.branches:
+            self._site = Site(step.name, step.on_error)
+            if predicate is None:
+                self._line(depth, "else:" if keyword == "elif" else "if True:")
+            else:
+                call = self._function(predicate)
+                self._line(depth, f"{keyword} {call}({current.value}):")
+                keyword = "elif"
+            self._write_children(depth + 1, children, current)
+
+    def _write_record_step(self, depth: int, step: Step, current: _Current) -> None:
+        call = f"{self._function(step.function)}({self._record(current)})"
+        result = self._variable("r")
+        if step.operator is Operator.MAP:
+            self._line(depth, f"{result} = {call}")
+        elif step.operator is Operator.FLAT_MAP:
+            self._line(depth, f"for {result} in {call}:")
+            depth += 1
+        else:
+            self._line(depth, f"for {result} in {call} or ():")
+            depth += 1
+        key, value = self._variable("k"), self._variable("v")
+        timestamp, headers = self._variable("t"), self._variable("h")
+        self._line(
+            depth,
+            f"{key}, {value}, {timestamp}, {headers} = "
+            f"unpack_record({result}, {current.timestamp}, {current.headers})",
+        )
+        changed = _Current(key, value, timestamp, headers, None, current.key_serde)
+        self._write_children(depth, step.children, changed)
+
+    def _record(self, current: _Current) -> str:
+        return (
+            f"Record({current.key}, {current.value}, {current.timestamp}, "
+            f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
+        )
+
+    def _function(self, function: Function) -> str:
+        return self._name("call", function.call)
+
+    def _name(self, kind: str, value: Any) -> str:
+        name = self._variable(kind)
+        self.names[name] = value
+        return name
+
+    def _variable(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    def _line(self, depth: int, text: str) -> None:
+        self.lines.append(" " * depth + text)
+        self._sites[len(self.lines)] = self._site

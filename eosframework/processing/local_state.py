@@ -1,0 +1,63 @@
+"""The state of a worker's tasks on this machine: opened with them, up to date before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eosframework.processing.compile import CompiledPart
+from eosframework.processing.open_state import OpenState
+from eosframework.processing.restoring import Restoring
+from eosframework.processing.state_ports import StateBackend, StoreIdentity
+from eosframework.processing.task import Task
+
+
+class LocalState:
+    """Opens stores for tasks and brings them up to date.
+
+    Args:
+        backend: keeps the stores.
+        identities: of the stores of each sub-topology that has any.
+        partitions: how many each sub-topology has.
+        restoring: reads changelogs.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        identities: Mapping[str, Sequence[StoreIdentity]],
+        partitions: Mapping[str, int],
+        restoring: Restoring,
+    ) -> None:
+        self._backend = backend
+        self._identities = identities
+        self._partitions = partitions
+        self._restoring = restoring
+
+    @property
+    def records_left(self) -> int:
+        """How many changelog offsets are still to be read before every task runs."""
+        return self._restoring.records_left
+
+    def open(self, compiled: CompiledPart, partition: int) -> OpenState | None:
+        """Return the state of a task; None: its sub-topology has none.
+
+        Raises:
+            RunError: the directory cannot be used.
+        """
+        name = compiled.part.name
+        identities = self._identities.get(name)
+        if not identities:
+            return None
+        stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
+        return OpenState(compiled, partition, stores)
+
+    def turn(self, assigned: Sequence[Task]) -> list[Task]:
+        """Read on for tasks that wait, and return those that can run."""
+        stateful = [task for task in assigned if task.stores is not None]
+        self._restoring.turn(stateful)
+        return [t for t in assigned if t.stores is None or self._restoring.is_done(t)]
+
+    def close(self) -> None:
+        """Give everything up; the tasks have been closed."""
+        self._restoring.close()
+        self._backend.close()

@@ -1,0 +1,129 @@
+"""The stores of one task with what its open transaction changes in them.
+
+S1. records change sessions, never stores (step 2)
+S2. what was changed goes into the changelogs, in the same transaction as everything else (step 3)
+S3. after the commit it goes into the stores, in one write with how far that is in the changelogs
+    (step 6); until then, and where the commit failed, it is in no store
+
+The position is the offset behind the last changelog record, as its delivery report told it. A
+store is so never ahead of Kafka, and what its last write lacks is read from the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eosframework.errors import RunError
+from eosframework.operators.binding import bind, format_of
+from eosframework.operators.session import Journal, open_session
+from eosframework.processing.compile import CompiledPart, Emission
+from eosframework.processing.emitted import Emitted
+from eosframework.processing.ports import Message, Output
+from eosframework.processing.state_ports import TaskStores
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Store
+
+
+class OpenState:
+    """What keyed operators of one task work on; see `compile.State`.
+
+    Args:
+        compiled: the task's sub-topology.
+        partition: the task's.
+        stores: what was committed, as far as this machine has it.
+    """
+
+    def __init__(self, compiled: CompiledPart, partition: int, stores: TaskStores) -> None:
+        self.journal: Journal = []
+        self.stores = stores
+        self._partition = partition
+        self._declared: dict[str, Store] = {store.name: store for store in compiled.part.stores}
+        self._sessions = {
+            name: open_session(format_of(store), stores.store(name), self.journal)
+            for name, store in self._declared.items()
+        }
+        self.operators: Sequence[Any] = [
+            bind(node, self._sessions[node.store.name]) for node in compiled.keyed
+        ]
+        self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
+        self._delivered: dict[str, int] = {}
+
+    @property
+    def changelogs(self) -> dict[str, TopicPartition]:
+        """The changelog partition of each store."""
+        return {
+            name: TopicPartition(store.changelog, self._partition)
+            for name, store in self._declared.items()
+        }
+
+    def emitted(self, emission: Emission) -> list[Message]:
+        """Return what a node gives at the commit: each key that changed, with its last value."""
+        store = emission.node.store
+        return [
+            Emitted(store.changelog, self._partition, key, *entry, store.value)
+            for key, entry in self._sessions[store.name].changed_entries()
+            if entry is not None
+        ]
+
+    def changelog(self, stream_time: int) -> list[Output]:
+        """Return the changelog records of what this transaction changed (S2).
+
+        Args:
+            stream_time: timestamp of deletions, in milliseconds.
+        """
+        outputs: list[Output] = []
+        self._sent.clear()
+        self._delivered = {}
+        for name, session in self._sessions.items():
+            if session.has_changes:
+                self._sent[name] = changes = list(session.changes())
+                outputs += self._records(name, changes, stream_time)
+        return outputs
+
+    def committed(self) -> None:
+        """Write what was committed into the stores (S3).
+
+        Raises:
+            RunError: the disk does not take it.
+        """
+        if not self._sent:
+            return
+        lacking = self._sent.keys() - self._delivered.keys()
+        if lacking:
+            raise RunError(
+                f"the changelog records of {', '.join(sorted(lacking))} were committed without a "
+                f"delivery report; start the worker again, and it reads them from the changelog"
+            )
+        self.stores.write(self._sent, self._delivered)
+        for name in self._sent:
+            self._sessions[name].committed()
+        self._sent = {}
+        self.journal.clear()
+
+    def drop(self) -> None:
+        """Forget what the open transaction changed."""
+        for session in self._sessions.values():
+            session.drop()
+        self._sent = {}
+        self.journal.clear()
+
+    def close(self) -> None:
+        """Give the stores up."""
+        self.stores.close()
+
+    def _records(
+        self, name: str, changes: Sequence[tuple[bytes, bytes | None]], stream_time: int
+    ) -> Iterator[Output]:
+        topic, partition = self.changelogs[name]
+        for key, data in changes[:-1]:
+            yield topic, data, key, partition, None, None, stream_time, None
+        key, data = changes[-1]
+        # A report of a transaction that is over must not count for the next one.
+        delivered = self._delivered
+
+        def report(error: object, message: Any) -> None:
+            if error is None:
+                delivered[name] = message.offset() + 1
+
+        yield topic, data, key, partition, report, None, stream_time, None

@@ -1,0 +1,206 @@
+"""Brings the stores of newly assigned tasks up to date from their changelogs (T4).
+
+A store has a prefix of its changelog, so reading on from its position to the end makes it whole;
+the end is an offset, not a number of records, because markers and compaction leave gaps. It is
+emptied and read from the first offset where reading on would be wrong:
+
+- its position is before the log's start, or behind its end: it belongs to another log
+- its last write is so old that tombstones which it lacks may have been compacted away: reading on
+  would bring deleted keys back
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from eosframework.errors import ClusterUnreachable, PositionLost
+from eosframework.processing.open_state import OpenState
+from eosframework.processing.ports import Message
+from eosframework.processing.state_ports import ChangelogReading, Changelogs
+from eosframework.processing.task import Task, TaskState
+from eosframework.records import TopicPartition
+
+SLICE_SECONDS = 0.1
+"""How long one turn reads, so that the other tasks and the group are not kept waiting."""
+
+RETRY_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Job:
+    """Stores that are being brought up to date, all with one reader."""
+
+    reading: ChangelogReading
+    waiting: dict[TopicPartition, _Part]
+    began_at: float
+
+
+@dataclass(slots=True)
+class _Part:
+    """One store on its way."""
+
+    task: Task
+    stores: OpenState
+    store: str
+    end: int
+    records: int = 0
+
+
+@dataclass(slots=True)
+class Restoring:
+    """Reads changelogs for tasks that were assigned, a slice in each turn.
+
+    Args:
+        changelogs: of the application.
+        tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
+        clock: seconds, monotonic.
+        now: seconds since the epoch.
+    """
+
+    changelogs: Changelogs
+    tombstones_kept_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    _jobs: list[_Job] = field(default_factory=list[_Job])
+    _begun: dict[int, Task] = field(default_factory=dict[int, Task])
+    _not_before: float = 0.0
+
+    @property
+    def records_left(self) -> int:
+        """How many offsets are still to be read."""
+        return sum(
+            part.end - job.reading.read_to(partition)
+            for job in self._jobs
+            for partition, part in job.waiting.items()
+        )
+
+    def turn(self, assigned: Sequence[Task]) -> None:
+        """Begin with tasks that are new, and read on for those that are not up to date.
+
+        Args:
+            assigned: every task with stores that waits to run.
+        """
+        self._forget(assigned)
+        new = [task for task in assigned if id(task) not in self._begun]
+        if new and self.clock() >= self._not_before:
+            self._begin(new)
+        until = self.clock() + SLICE_SECONDS
+        while self._jobs and self.clock() < until:
+            for job in list(self._jobs):
+                self._read(job, until - self.clock())
+
+    def is_done(self, task: Task) -> bool:
+        """Tell whether a task's stores have everything."""
+        waits = any(part.task is task for job in self._jobs for part in job.waiting.values())
+        return id(task) in self._begun and not waits
+
+    def close(self) -> None:
+        """Stop reading."""
+        for job in self._jobs:
+            job.reading.close()
+        self._jobs.clear()
+
+    def _forget(self, assigned: Sequence[Task]) -> None:
+        """Drop what is of no use any more: the task runs, or its partitions are gone."""
+        here = {id(task) for task in assigned}
+        self._begun = {name: task for name, task in self._begun.items() if name in here}
+        for job in list(self._jobs):
+            job.waiting = {
+                partition: part
+                for partition, part in job.waiting.items()
+                if part.task.state is TaskState.ASSIGNED
+            }
+            self._end_if_done(job)
+
+    def _begin(self, tasks: Sequence[Task]) -> None:
+        parts = {
+            partition: _Part(task, task.stores, store, 0)
+            for task in tasks
+            if task.stores is not None
+            for store, partition in task.stores.changelogs.items()
+        }
+        try:
+            bounds = self.changelogs.bounds(list(parts))
+        except ClusterUnreachable as error:
+            _events().warning("restore_retried", error=str(error))
+            self._not_before = self.clock() + RETRY_SECONDS
+            return
+        self._begun |= {id(task): task for task in tasks}
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, part in parts.items():
+            first, part.end = bounds[partition]
+            start = self._start(part, first)
+            if start < part.end:
+                ranges[partition] = (start, part.end)
+        if ranges:
+            _events().info(
+                "restore_began", records={str(p): end - start for p, (start, end) in ranges.items()}
+            )
+            waiting = {partition: parts[partition] for partition in ranges}
+            self._jobs.append(_Job(self.changelogs.open(ranges), waiting, self.clock()))
+
+    def _start(self, part: _Part, first: int) -> int:
+        """Return where to read a changelog from; a store that is of no use is emptied."""
+        stores = part.stores.stores
+        position, written_at = stores.position(part.store), stores.written_at(part.store)
+        if position is None:
+            return first
+        reason = None
+        if not first <= position <= part.end:
+            reason = f"its position {position} is not in the changelog, {first} to {part.end}"
+        elif position < part.end and written_at is not None:
+            age_seconds = self.now() - written_at
+            if age_seconds > self.tombstones_kept_seconds / 2:
+                reason = f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
+        if reason is None:
+            return position
+        _events().warning("state_rebuilt", store=part.store, reason=reason)
+        stores.clear(part.store)
+        return first
+
+    def _read(self, job: _Job, seconds: float) -> None:
+        batches: Mapping[TopicPartition, Sequence[Message]] = {}
+        try:
+            batches = job.reading.read(max(seconds, 0.0))
+        except PositionLost as error:
+            _events().warning("restore_retried", error=str(error))
+            for part in job.waiting.values():
+                part.stores.stores.clear(part.store)
+                self._begun.pop(id(part.task), None)
+            job.waiting.clear()
+        self._apply(job, batches)
+        for partition, part in list(job.waiting.items()):
+            if job.reading.read_to(partition) >= part.end:
+                part.stores.stores.write({}, {part.store: part.end})
+                del job.waiting[partition]
+                _events().info(
+                    "state_restored",
+                    store=part.store,
+                    changelog=str(partition),
+                    records=part.records,
+                    seconds=round(self.clock() - job.began_at, 3),
+                )
+        self._end_if_done(job)
+
+    def _apply(self, job: _Job, batches: Mapping[TopicPartition, Sequence[Message]]) -> None:
+        for partition, messages in batches.items():
+            part = job.waiting.get(partition)
+            if part is None or not messages:
+                continue
+            changes = [(message.key() or b"", message.value()) for message in messages]
+            part.records += len(changes)
+            position = messages[-1].offset() + 1
+            part.stores.stores.write({part.store: changes}, {part.store: position})
+
+    def _end_if_done(self, job: _Job) -> None:
+        if not job.waiting and job in self._jobs:
+            job.reading.close()
+            self._jobs.remove(job)
+
+
+def _events() -> structlog.stdlib.BoundLogger:
+    return structlog.get_logger("eosframework.state")

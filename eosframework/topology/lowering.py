@@ -1,0 +1,182 @@
+"""Cuts streams where records have to change tasks: in front of what needs a key's records together.
+
+A task sees the records of the keys in its partitions, and a new key may belong to another
+partition. So a stream that groups by a new key is cut in two: the head writes to a topic of the
+application's own, partitioned by the new key, and the tail reads it. Both are ordinary streams
+of an ordinary spec; what comes after this module does not know that there was a cut.
+
+    per_carrier: [filter, group_by, count, map_values]
+    per_carrier.by_key: [filter, select_key]  →  APP.per_carrier.repartition
+    per_carrier: from per_carrier.keyed, which reads that topic: [count, map_values]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.parts import connected_parts, in_order, name_of_part
+from eosframework.topology.spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
+from eosframework.topology.step_spec import GroupSpec, StepSpec
+from eosframework.txnid import repartition_topic
+
+KEEPS_KEY = frozenset({"filter", "map_values", "flat_map_values", "peek"})
+KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by"})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is known of the records at one place of a stream.
+
+    Args:
+        key: serde of the key.
+        value: serde of the value.
+        new_key: a step may have changed the key since it came out of a topic.
+        new_value: the same of the value, with what no serde is known for.
+    """
+
+    key: str
+    value: str
+    new_key: bool = False
+    new_value: bool = False
+
+    def after(self, step: StepSpec) -> Way:
+        """Return what is known behind a step."""
+        if (keyed := step.keyed) is not None:
+            default = "integer" if step.operator == "count" else "json"
+            return replace(self, value=keyed.value or default, new_value=False)
+        return replace(
+            self,
+            new_key=self.new_key or (step.operator not in KEEPS_KEY and step.keyed is None),
+            new_value=self.new_value or step.operator not in KEEPS_VALUE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A topology without `group_by`.
+
+    Args:
+        app: with the streams cut.
+        ways: what is known at the end of each stream and source, by its name.
+        repartitions: by each topic of the application's own, the stream that writes it and the
+            number of partitions that was asked for.
+    """
+
+    app: LoadedApp
+    ways: Mapping[str, Way]
+    repartitions: Mapping[str, tuple[str, int | None]]
+
+
+def lower(app: LoadedApp) -> Lowered:
+    """Cut the streams of a topology that has no errors."""
+    return _Lowering(app).run()
+
+
+class _Lowering:
+    def __init__(self, app: LoadedApp) -> None:
+        self._app = app
+        self._spec = app.spec
+        self._sources = dict(app.spec.sources)
+        self._streams: dict[str, StreamSpec] = {}
+        self._ways: dict[str, Way] = {}
+        self._repartitions: dict[str, tuple[str, int | None]] = {}
+        self._whole: dict[str, str] = {}
+        """By each piece of a stream, the stream."""
+
+    def run(self) -> Lowered:
+        for name, source in self._sources.items():
+            self._ways[name] = Way(source.key, source.value)
+        for name in in_order(self._spec)[0]:
+            self._cut(name, self._spec.streams[name])
+        order = {name: number for number, name in enumerate(self._spec.streams)}
+        streams = sorted(self._streams, key=lambda name: order[self._whole.get(name, name)])
+        spec = self._spec.model_copy(
+            update={
+                "sources": self._sources,
+                "streams": {name: self._streams[name] for name in streams},
+            }
+        )
+        return Lowered(replace(self._app, spec=self._named(spec)), self._ways, self._repartitions)
+
+    def _cut(self, name: str, stream: StreamSpec) -> None:
+        """Add a stream, in as many pieces as it takes."""
+        way = self._merged([self._ways[parent] for parent in stream.from_])
+        current, steps = stream, list[StepSpec]()
+        for step in stream.steps:
+            if step.group_by is not None:
+                steps.append(select := StepSpec(select_key=step.group_by.by))
+                way = way.after(select)
+                current, way = self._repartition(name, current, steps, step.group_by, way)
+                steps = []
+                continue
+            if step.keyed is not None and way.new_key:
+                current, way = self._repartition(name, current, steps, None, way)
+                steps = []
+            steps.append(step)
+            way = way.after(step)
+        self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
+        for member in (name, *stream.branch_names):
+            self._ways[member] = way
+
+    def _repartition(
+        self,
+        name: str,
+        stream: StreamSpec,
+        steps: list[StepSpec],
+        group: GroupSpec | None,
+        way: Way,
+    ) -> tuple[StreamSpec, Way]:
+        """Let what came so far end in a topic, and return the stream that reads it."""
+        count = sum(1 for whole in self._whole.values() if whole == name)
+        number = "" if count == 0 else str(count + 1)
+        head, tail = f"{name}{HEAD}{number}", f"{name}{TAIL}{number}"
+        self._whole[head] = name
+        key = (group.key if group else None) or way.key
+        value = (group.value if group else None) or ("json" if way.new_value else way.value)
+        topic = repartition_topic(
+            self._spec.application, (group.name if group else None) or f"{name}{number}"
+        )
+        self._streams[head] = StreamSpec.model_validate(
+            {
+                "from": stream.from_,
+                "steps": steps,
+                "on_error": stream.on_error,
+                "to": [SinkSpec(topic=topic, key=key, value=value)],
+            }
+        )
+        self._sources[tail] = SourceSpec(topic=topic, key=key, value=value, name=tail)
+        self._repartitions[topic] = head, group.partitions if group else None
+        way = self._ways[tail] = Way(key, value)
+        return stream.model_copy(update={"from_": (tail,)}), way
+
+    def _merged(self, ways: list[Way]) -> Way:
+        first = ways[0]
+        return replace(
+            first,
+            new_key=any(way.new_key for way in ways),
+            new_value=any(way.new_value or way.value != first.value for way in ways),
+        )
+
+    def _named(self, spec: TopologySpec) -> TopologySpec:
+        """Let what reads the user's sources keep the name it has without the cuts."""
+        before = {
+            source: name_of_part(self._spec, part)
+            for part in connected_parts(self._spec)
+            for source in part.sources
+        }
+        sources = dict(spec.sources)
+        taken: set[str] = set()
+        for part in connected_parts(spec):
+            first = next((source for source in part.sources if source in before), None)
+            if first is None or not part.streams or not self._repartitions:
+                continue
+            name = first if before[first] in taken else before[first]
+            taken.add(name)
+            sources[first] = sources[first].model_copy(update={"name": name})
+        return spec.model_copy(update={"sources": sources})
+
+
+HEAD, TAIL = ".by_key", ".keyed"
+"""What the pieces of a stream are named, after its own name."""
