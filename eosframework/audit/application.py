@@ -110,6 +110,7 @@ class _Audit:
         portions = divide(self._scope, logs.committed(), logs, receipts=receipts)
         if self._proof is Proof.RECEIPTS:
             portions.refuse_functions()
+        self._leave_removed_rows_out()
         self._find_refused()
         records = self._derive(portions.derived)
         required = len(self._expected)
@@ -144,6 +145,18 @@ class _Audit:
         )
         self._note(portions, ranges, lost=verdict.lost)
         return replace(verdict, notes=tuple(self._notes))
+
+    def _leave_removed_rows_out(self) -> None:
+        """Judge no topic of rows whose rows were removed because the database has them."""
+        own = {p.topic for p in self._graph.persisters if p.sub_topology is not None}
+        partitions, _ = self._logs.partitions(own)
+        removed = {p.topic for p, first in self._logs.firsts(partitions).items() if first}
+        self._derivation.left_out |= removed
+        self._derivation.topics -= removed
+        self._notes += [
+            f"topic {topic} is not compared: rows that the database has were removed"
+            for topic in sorted(removed)
+        ]
 
     def _find_refused(self) -> None:
         """Learn from the dead letters whose outputs were refused: functions cannot tell."""

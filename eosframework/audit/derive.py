@@ -36,6 +36,8 @@ class Derivation:
         self._failures = FailureHandler()
         self.refused: set[tuple[str, int, int]] = set()
         """Places of input records whose output the broker refused, as their dead letters say."""
+        self.left_out: set[str] = set()
+        """Topics whose records are removed once they were used, so none has to be there."""
         self.topics: set[str] = set()
         """Topics that the outputs so far go to."""
 
@@ -85,6 +87,8 @@ class Derivation:
         self, partition: TopicPartition, offset: int, outputs: Iterable[Output], into: Ledger
     ) -> None:
         for topic, value, key, _, _, _, timestamp, headers in outputs:
+            if topic in self.left_out:
+                continue
             self.topics.add(topic)
             if self._has_broker_time(topic):
                 timestamp = UNKNOWN_TIME

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.commands import Finished, Folder
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
@@ -116,6 +116,18 @@ class TablesWorld(Pipeline):
             raw = value if value is None or isinstance(value, bytes) else json.dumps(value)
             producer.produce(self.source, raw, key, partition)
         assert producer.flush(60) == 0
+
+    def removed(self, topic: str) -> int:
+        """How many offsets the topic's partitions no longer have, together."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
+        try:
+            partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+            return sum(
+                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[0]
+                for number in partitions
+            )
+        finally:
+            consumer.close()
 
     def kept(self, table: str = "numbers", factor: int = 1) -> Kept:
         """Compare a table of numbers with the input."""
