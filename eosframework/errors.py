@@ -12,6 +12,8 @@ EosError
 │   ├── RecordTooSlow           a record outlasted the transaction
 │   ├── DatabaseRefused         no database transaction can succeed until somebody mends something
 │   ├── PositionLost            the next offset to read is gone from the log
+│   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
+│   ├── StateUnwritable         the disk does not take what a store has to write
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── DatabaseFault               what a database reports to the persister or relay that uses it
@@ -93,6 +95,14 @@ class DatabaseRefused(RunError):
 
 class PositionLost(RunError):
     """The next offset to read no longer exists in the log."""
+
+
+class StateDamaged(RunError):
+    """Files of a store cannot be read; it is rebuilt from its changelog once they are gone."""
+
+
+class StateUnwritable(RunError):
+    """The disk refused a store's directory or what had to be written there."""
 
 
 class ComponentFailed(RunError):

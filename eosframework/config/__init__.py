@@ -20,6 +20,8 @@ from eosframework.config.settings import (
     PropertyValue,
     Settings,
     Start,
+    StateBackendKind,
+    StateSettings,
     TopicSettings,
     WorkerSettings,
 )
@@ -37,6 +39,8 @@ __all__ = [
     "PropertyValue",
     "Settings",
     "Start",
+    "StateBackendKind",
+    "StateSettings",
     "TopicSettings",
     "WorkerSettings",
     "load_settings",

@@ -8,6 +8,7 @@ The command line, the documentation and the JSON Schema derive from these models
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -240,6 +241,29 @@ class OutboxSettings(_Section):
     """Seconds for which messages stay in the outbox after they were sent."""
 
 
+class StateBackendKind(StrEnum):
+    """What keeps the stores of a worker."""
+
+    ROCKSDB = "rocksdb"
+    MEMORY = "memory"
+
+
+class StateSettings(_Section):
+    """Where a worker keeps what its tasks remember."""
+
+    backend: StateBackendKind = StateBackendKind.ROCKSDB
+    """rocksdb: files that survive the process. memory: nothing survives it, so each start reads the
+    changelogs from their beginning, and everything has to fit."""
+
+    directory: Path | None = None
+    """Where the stores' files are, on a local disk; a container needs a volume there, or each
+    start rebuilds them. None: eosframework/stores in the user's state directory."""
+
+    cache_bytes: int = Field(default=256 * 2**20, ge=8 * 2**20)
+    """Memory for the stores of one process, in bytes: what was read and what is not in files
+    yet. The process needs more for everything else."""
+
+
 class TopicSettings(_Section):
     """How `apply` creates topics that are missing."""
 
@@ -279,6 +303,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     outbox: OutboxSettings = Field(default_factory=OutboxSettings)
+    state: StateSettings = Field(default_factory=StateSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 

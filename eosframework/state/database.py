@@ -1,0 +1,203 @@
+"""The stores of one task in one RocksDB: a column family each, and one for their labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rocksdict import Options, Rdict, WriteBatch
+
+from eosframework.processing.state_ports import Changes, StoreIdentity
+from eosframework.state import trouble
+from eosframework.state.column import Column
+from eosframework.state.labels import StoreLabel, require_positions, store_key
+from eosframework.state.stats import StoreStats
+
+LABELS = "default"
+
+_STORE = "store."
+
+
+def family_name(store: str) -> str:
+    """Return the name of the column family that holds a store."""
+    return f"{_STORE}{store}"
+
+
+def store_names(families: Sequence[str]) -> list[str]:
+    """Return the stores among column families."""
+    return sorted(name.removeprefix(_STORE) for name in families if name.startswith(_STORE))
+
+
+def drop_store(database: Rdict, store: str) -> None:
+    """Delete a store, its label first."""
+    batch = WriteBatch(raw_mode=True)
+    batch.set_default_column_family(database.get_column_family_handle(LABELS))
+    del batch[store_key(store)]
+    database.write(batch)
+    database.drop_column_family(family_name(store))
+
+
+def measure(store: str, column: Column) -> StoreStats:
+    """Return how large a store is."""
+    return StoreStats(
+        store,
+        keys=column.number("estimate-num-keys"),
+        disk_bytes=column.number("total-sst-files-size"),
+        memory_bytes=column.number("cur-size-all-mem-tables"),
+    )
+
+
+class RocksTaskStores:
+    """All stores of one task; see `TaskStores`.
+
+    Args:
+        directory: where they are.
+        database: opened with a column family for each of them.
+        options: of a column family.
+        stores: what they must have been made for.
+        labels: of those that were written before.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        database: Rdict,
+        options: Options,
+        stores: Sequence[StoreIdentity],
+        labels: Mapping[str, StoreLabel],
+    ) -> None:
+        self.directory = directory
+        self.after_write: Callable[[], None] = _nothing
+        self.on_close: Callable[[], None] = _nothing
+        self._options = options
+        self._identities = {store.name: store for store in stores}
+        self._written = dict(labels)
+        self._database: Rdict | None = database
+        self._labels = database.get_column_family_handle(LABELS)
+        names = {name: family_name(name) for name in self._identities}
+        self._families = {n: database.get_column_family_handle(f) for n, f in names.items()}
+        self._columns = {
+            n: Column(directory, database.get_column_family(f)) for n, f in names.items()
+        }
+
+    def store(self, name: str) -> Column:
+        """Return what one of them holds."""
+        return self._columns[name]
+
+    def position(self, name: str) -> int | None:
+        """Return the next offset of the changelog to apply; None: the store is empty."""
+        label = self._written.get(name)
+        return None if label is None else label.position
+
+    def written_at(self, name: str) -> float | None:
+        """Return when the store was last written, in seconds since the epoch."""
+        label = self._written.get(name)
+        return None if label is None else label.written_at
+
+    def last_written_at(self) -> float:
+        """Return when any of the stores was last written; 0: never."""
+        return max((label.written_at for label in self._written.values()), default=0.0)
+
+    def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
+        """Apply changes and the positions behind them, of any number of stores, atomically.
+
+        Raises:
+            ValueError: a store is changed without a position behind it; nothing was applied.
+            StateUnwritable: the disk does not take it; nothing was applied.
+            StateDamaged: the files cannot be read; nothing was applied.
+        """
+        require_positions(changes, positions)
+        labels = self._next_labels(positions)
+        batch = WriteBatch(raw_mode=True)
+        for name, entries in changes.items():
+            batch.set_default_column_family(self._families[name])
+            for key, value in entries:
+                if value is None:
+                    del batch[key]
+                else:
+                    batch[key] = value
+        batch.set_default_column_family(self._labels)
+        for name, label in labels.items():
+            batch[store_key(name)] = label.encode()
+        self._apply(batch)
+        self._written.update(labels)
+        self.after_write()
+
+    def clear(self, name: str) -> None:
+        """Forget a store's content and position.
+
+        A crash in between leaves content without a label, which is not used.
+
+        Raises:
+            StateUnwritable: the disk does not take it.
+        """
+        family, database = family_name(name), self._open()
+        try:
+            drop_store(database, name)
+            self._written.pop(name, None)
+            column = database.create_column_family(family, self._options)
+            self._families[name] = database.get_column_family_handle(family)
+        except Exception as error:
+            raise trouble.writing(self.directory, error) from error
+        self._columns[name].replace(column)
+
+    def stats(self) -> list[StoreStats]:
+        """Return how large each store is."""
+        return [measure(name, column) for name, column in self._columns.items()]
+
+    def buffered_bytes(self) -> int:
+        """Return how much was written and takes new writes in memory."""
+        return sum(column.number("cur-size-active-mem-table") for column in self._columns.values())
+
+    def start_flush(self) -> None:
+        """Begin to write what is in memory to files; the labels first: never ahead of the data."""
+        try:
+            self._open().flush(wait=False)
+            for column in self._columns.values():
+                column.start_flush()
+        except Exception as error:
+            raise trouble.writing(self.directory, error) from error
+
+    def close(self) -> None:
+        """Give the stores up; another process may open them."""
+        if self._database is None:
+            return
+        for column in self._columns.values():
+            column.release()
+        # RocksDB closes when the last reference to it goes.
+        self._families.clear()
+        del self._labels
+        database, self._database = self._database, None
+        # What does not get into a file here is in the log of writes.
+        with suppress(Exception):
+            database.close()
+        self.on_close()
+
+    def _apply(self, batch: WriteBatch) -> None:
+        try:
+            self._open().write(batch)
+        except Exception as error:
+            raise trouble.writing(self.directory, error) from error
+
+    def _next_labels(self, positions: Mapping[str, int]) -> dict[str, StoreLabel]:
+        now = time.time()
+        return {
+            name: StoreLabel(
+                self._identities[name].changelog,
+                self._identities[name].schema_version,
+                position,
+                now,
+            )
+            for name, position in positions.items()
+        }
+
+    def _open(self) -> Rdict:
+        if self._database is None:
+            raise RuntimeError(f"the stores in {self.directory} were given up; open them again")
+        return self._database
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,130 @@
+"""Opening a task's database: what was made for something else, or is damaged, is not used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from rocksdict import Options, Rdict, WriteBatch
+
+from eosframework.errors import StateDamaged, StateUnwritable
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.state import trouble
+from eosframework.state.database import (
+    LABELS,
+    RocksTaskStores,
+    drop_store,
+    family_name,
+    store_names,
+)
+from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
+from eosframework.state.places import Place, has_data
+
+ALL_STORES = "all"
+
+log = structlog.get_logger("eosframework.state")
+
+
+@dataclass(frozen=True, slots=True)
+class _Unusable:
+    reason: str
+
+
+def open_or_begin(
+    place: Place, options: Options, label: TaskLabel, stores: Sequence[StoreIdentity]
+) -> RocksTaskStores:
+    """Open the database in a place, or begin a new one there.
+
+    Args:
+        place: held by this process.
+        options: of the database and of each store.
+        label: whose stores these must be.
+        stores: what each must have been made for; one that was not is empty afterwards.
+
+    Raises:
+        StateUnwritable: the disk does not let it be opened.
+    """
+    opened = _open(place, options, label, stores)
+    if isinstance(opened, _Unusable):
+        _tell(place, ALL_STORES, opened.reason)
+        try:
+            place.empty()
+        except OSError as error:
+            raise StateUnwritable(
+                f"the stores in {place.path} cannot be used and cannot be removed either: "
+                f"{error.strerror}. Remove that directory and start again"
+            ) from error
+        opened = _open(place, options, label, stores)
+    if isinstance(opened, _Unusable):
+        raise StateDamaged(
+            f"a new database in {place.path} cannot be used: {opened.reason}. Check that disk, or "
+            f"set state.directory to another one"
+        )
+    return opened
+
+
+def _open(
+    place: Place, options: Options, label: TaskLabel, stores: Sequence[StoreIdentity]
+) -> RocksTaskStores | _Unusable:
+    # Nothing outside may refer to the database where it is unusable: it would stay open.
+    try:
+        families = _families(place)
+        wanted = {LABELS, *families, *(family_name(store.name) for store in stores)}
+        database = Rdict(str(place.path), options, dict.fromkeys(wanted, options))
+        if families and (reason := _difference(database, label)):
+            return _Unusable(reason)
+        if not families:
+            _put_label(database, label)
+        labels = _usable(place, database, options, stores, store_names(families))
+        return RocksTaskStores(place.path, database, options, stores, labels)
+    except Exception as error:
+        if trouble.is_damage(error) or isinstance(error, ValueError):
+            return _Unusable(trouble.reason(error))
+        raise trouble.writing(place.path, error) from error
+
+
+def _families(place: Place) -> list[str]:
+    return Rdict.list_cf(str(place.path)) if has_data(place.path) else []
+
+
+def _difference(database: Rdict, label: TaskLabel) -> str | None:
+    content = database.get(TASK)
+    return TaskLabel.decode(content).difference(label) if content else "it has no label"
+
+
+def _put_label(database: Rdict, label: TaskLabel) -> None:
+    batch = WriteBatch(raw_mode=True)
+    batch.set_default_column_family(database.get_column_family_handle(LABELS))
+    batch[TASK] = label.encode()
+    database.write(batch)
+
+
+def _usable(
+    place: Place,
+    database: Rdict,
+    options: Options,
+    stores: Sequence[StoreIdentity],
+    present: Sequence[str],
+) -> dict[str, StoreLabel]:
+    """Return the labels of the stores that can be used; the others are empty afterwards."""
+    labels: dict[str, StoreLabel] = {}
+    for store in stores:
+        content = database.get(store_key(store.name))
+        label = StoreLabel.decode(content) if content else None
+        reason = label.difference(store) if label else None
+        if label is not None and reason is None and store.name in present:
+            labels[store.name] = label
+        elif content or store.name in present:
+            drop_store(database, store.name)
+            database.create_column_family(family_name(store.name), options)
+        if reason is not None:
+            _tell(place, store.name, reason)
+    for name in set(present) - {store.name for store in stores}:
+        drop_store(database, name)
+        _tell(place, name, "the topology has no such store")
+    return labels
+
+
+def _tell(place: Place, store: str, reason: str) -> None:
+    log.warning("state_discarded", directory=str(place.path), store=store, reason=reason)

@@ -1,0 +1,146 @@
+"""Reading a task's stores beside the worker that holds them, or after it.
+
+RocksDB calls it a secondary instance: it follows the files of the one that writes, takes no lock
+and changes nothing of the data.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rocksdict import AccessType, Rdict
+
+from eosframework.errors import ConfigurationError
+from eosframework.state import trouble
+from eosframework.state.column import Column
+from eosframework.state.database import LABELS, family_name, measure, store_names
+from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
+from eosframework.state.places import has_data
+from eosframework.state.stats import StoreStats
+from eosframework.state.tuning import SharedMemory
+
+CACHE_BYTES = 32 * 2**20
+
+OPEN_SECONDS = 10.0
+"""How long opening is tried: files that the worker deletes meanwhile are missed."""
+
+PAUSE_SECONDS = 0.02
+
+
+class StoredTask:
+    """What a task's stores held when they were opened, or at the last `catch_up`.
+
+    Args:
+        directory: of the stores.
+        database: a secondary instance with all column families.
+        families: their names.
+    """
+
+    def __init__(self, directory: Path, database: Rdict, families: list[str]) -> None:
+        self.directory = directory
+        self._database: Rdict | None = database
+        self._labels = Column(directory, database.get_column_family(LABELS))
+        self._columns = {
+            name: Column(directory, database.get_column_family(family_name(name)))
+            for name in store_names(families)
+        }
+
+    @property
+    def label(self) -> TaskLabel | None:
+        """Whose stores these are; None: they were not begun yet."""
+        content = self._labels.get(TASK)
+        return TaskLabel.decode(content) if content else None
+
+    @property
+    def names(self) -> list[str]:
+        """The stores that there are."""
+        return list(self._columns)
+
+    def store(self, name: str) -> Column:
+        """Return what one of them holds.
+
+        Raises:
+            ConfigurationError: there is no such store.
+        """
+        if name not in self._columns:
+            raise ConfigurationError(
+                f"there is no store {name!r} in {self.directory}; there are "
+                f"{', '.join(self._columns) or 'none'}"
+            )
+        return self._columns[name]
+
+    def made_for(self, name: str) -> StoreLabel | None:
+        """Return what a store was made for and how far it is; None: it was never written."""
+        content = self._labels.get(store_key(name))
+        return StoreLabel.decode(content) if content else None
+
+    def stats(self) -> list[StoreStats]:
+        """Return how large each store is."""
+        return [measure(name, column) for name, column in self._columns.items()]
+
+    def catch_up(self) -> None:
+        """Follow what was written since.
+
+        Raises:
+            StateDamaged: the files cannot be read.
+        """
+        assert self._database is not None
+        try:
+            self._database.try_catch_up_with_primary()
+        except Exception as error:
+            raise trouble.reading(self.directory, error) from error
+
+    def close(self) -> None:
+        """Let the files go."""
+        for column in (self._labels, *self._columns.values()):
+            column.release()
+        self._database = None
+
+
+@contextmanager
+def read_only(directory: Path) -> Generator[StoredTask]:
+    """Open the stores in a directory for reading, whoever holds them.
+
+    Args:
+        directory: of one task and slot, as `places.found` tells.
+
+    Raises:
+        ConfigurationError: there are no stores in it.
+        StateDamaged: its files cannot be read.
+    """
+    if not directory.is_dir() or not has_data(directory):
+        raise ConfigurationError(f"there are no stores in {directory}; name a task's directory")
+    with tempfile.TemporaryDirectory(prefix="eosframework-") as own:
+        task = _open(directory, own)
+        try:
+            yield task
+        finally:
+            task.close()
+
+
+def _open(directory: Path, own: str) -> StoredTask:
+    give_up = time.monotonic() + OPEN_SECONDS
+    while True:
+        try:
+            return _try_to_open(directory, own)
+        except Exception as error:
+            if time.monotonic() > give_up:
+                raise trouble.reading(directory, error) from error
+        time.sleep(PAUSE_SECONDS)
+
+
+def _try_to_open(directory: Path, own: str) -> StoredTask:
+    options = SharedMemory(CACHE_BYTES).options()
+    # A file that the worker deletes stays readable while it is open.
+    options.set_max_open_files(-1)
+    families = Rdict.list_cf(str(directory))
+    access = AccessType.secondary(own)
+    return StoredTask(
+        directory,
+        Rdict(str(directory), options, dict.fromkeys(families, options), access),
+        families,
+    )

@@ -1,0 +1,73 @@
+"""Stores in RocksDB, one database per task, within the memory of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eosframework.config import StateSettings
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.state.database import RocksTaskStores
+from eosframework.state.labels import TaskLabel
+from eosframework.state.opening import open_or_begin
+from eosframework.state.places import Place, application_directory, refuse_path, take
+from eosframework.state.tuning import SharedMemory
+
+
+class RocksState:
+    """The stores of a process's tasks on disk; see `StateBackend`.
+
+    After `kill -9` they hold all that was written. After a power cut they may lack the last
+    writes, position and data alike.
+
+    Args:
+        settings: where they are and how much memory they take.
+        application: whose they are.
+        slot: this worker's instance name.
+
+    Raises:
+        ConfigurationError: a name cannot be that of a directory.
+    """
+
+    def __init__(self, settings: StateSettings, application: str, slot: str) -> None:
+        refuse_path("instance", slot)
+        self._directory = application_directory(settings, application)
+        self._application = application
+        self._slot = slot
+        self._memory = SharedMemory(settings.cache_bytes)
+        self._open: dict[RocksTaskStores, Place] = {}
+
+    def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> RocksTaskStores:
+        """Open what this machine has of a task's stores; what cannot be used is empty.
+
+        Args:
+            task: `sub_topology-partition`.
+            partitions: how many the sub-topology has.
+            stores: what they must have been made for.
+
+        Raises:
+            StateUnwritable: the disk does not let them be opened.
+        """
+        place = take(self._directory / task, self._slot)
+        try:
+            label = TaskLabel(self._application, task, partitions)
+            opened = open_or_begin(place, self._memory.options(), label, stores)
+        except BaseException:
+            place.release()
+            raise
+        self._open[opened] = place
+        opened.after_write = self._after_write
+        opened.on_close = lambda: self._release(opened)
+        return opened
+
+    def close(self) -> None:
+        """Give everything up."""
+        for stores in list(self._open):
+            stores.close()
+
+    def _after_write(self) -> None:
+        self._memory.make_room(self._open)
+
+    def _release(self, stores: RocksTaskStores) -> None:
+        place = self._open.pop(stores)
+        place.note(stores.last_written_at())
+        place.release()

@@ -1,0 +1,90 @@
+"""Stores are read beside the worker that holds them, and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eosframework.errors import ConfigurationError
+from eosframework.state.reading import read_only
+from eosframework.state.rocks import RocksState
+from tests.support.store_writer import Expected, writers
+from tests.support.stores import COUNTS, NAMES, TASK, content
+
+MakeRocks = Callable[..., RocksState]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "flights" / TASK / "host.0"
+
+
+def test_stores_are_read_while_their_worker_holds_them(
+    make_rocks: MakeRocks, directory: Path
+) -> None:
+    stores = make_rocks().open(TASK, 4, [COUNTS, NAMES])
+    stores.write({"counts": [(b"k", b"1")]}, {"counts": 5})
+
+    with read_only(directory) as task:
+        assert task.names == ["counts", "names"]
+        assert content(task.store("counts")) == {b"k": b"1"}
+        assert task.store("counts").get(b"k") == b"1"
+        made_for = task.made_for("counts")
+        assert made_for is not None
+        assert (made_for.position, made_for.changelog) == (5, "id-of-counts")
+        assert task.made_for("names") is None
+        assert task.label is not None
+        assert (task.label.application, task.label.task) == ("flights", TASK)
+        assert {size.store: size.keys for size in task.stats()} == {"counts": 1, "names": 0}
+
+        stores.write({"counts": [(b"k", b"2")]}, {"counts": 6})
+        assert task.store("counts").get(b"k") == b"1"
+        task.catch_up()
+        assert task.store("counts").get(b"k") == b"2"
+    stores.write({"counts": [(b"k", b"3")]}, {"counts": 7})
+    assert stores.store("counts").get(b"k") == b"3"
+
+
+def test_stores_are_read_when_their_worker_is_gone(make_rocks: MakeRocks, directory: Path) -> None:
+    state = make_rocks()
+    state.open(TASK, 4, [COUNTS]).write({"counts": [(b"k", b"1")]}, {"counts": 5})
+    state.close()
+
+    with read_only(directory) as task:
+        assert content(task.store("counts")) == {b"k": b"1"}
+    assert state.open(TASK, 4, [COUNTS]).position("counts") == 5
+
+
+def test_what_is_read_beside_a_busy_worker_is_whole_at_its_position(
+    tmp_path: Path, directory: Path
+) -> None:
+    with writers(tmp_path) as host:
+        pid, _ = host.start()
+        host.wait_for(200)
+        expected = Expected()
+        for _ in range(5):
+            with read_only(directory) as task:
+                for _ in range(3):
+                    position = (task.made_for("counts") or pytest.fail("no label")).position
+                    assert position >= expected.steps
+                    expected.advance(position)
+                    assert expected.held == {n: content(task.store(n)) for n in task.names}
+                    task.catch_up()
+        host.kill_after(pid, 1)
+
+
+def test_a_directory_without_stores_is_named(tmp_path: Path, directory: Path) -> None:
+    with pytest.raises(ConfigurationError, match=str(directory)), read_only(directory):
+        pass
+    assert not directory.exists()
+
+
+def test_a_store_that_is_not_there_is_named_with_those_that_are(
+    make_rocks: MakeRocks, directory: Path
+) -> None:
+    make_rocks().open(TASK, 4, [COUNTS, NAMES])
+
+    with read_only(directory) as task, pytest.raises(ConfigurationError, match="counts, names"):
+        task.store("nope")
