@@ -15,7 +15,7 @@ from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
-from eosframework.processing.worker import WorkerCounts
+from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from eosframework.processing.worker import WorkerCounts
+from eosframework.processing.plan import WorkerCounts
 
 PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
 LINE_SECONDS = 0.5

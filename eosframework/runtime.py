@@ -27,7 +27,9 @@ from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.leasing import id_source
 from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_part
-from eosframework.processing.worker import Plan, Worker, WorkerCounts, WorkerOptions
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
+from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
@@ -106,7 +108,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
             if kind is Kind.TABLES:
                 worker = _persister(graph, settings, instance, facts, on_round)
             else:
-                worker = _worker(graph, settings, instance, registry, facts, on_round)
+                worker = _worker(graph, settings, instance, registry, facts, on_round, admin)
             requested = _stop_on_signals(worker)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
@@ -138,6 +140,7 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
         parts={part.name: compile_part(part, receipts=receipts) for part in graph.sub_topologies},
         identify=identify,
         receipts=receipts,
+        own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
     )
 
 
@@ -148,6 +151,7 @@ def _worker(
     registry: Registry,
     facts: Facts,
     on_round: Callable[[WorkerCounts], None],
+    admin: ClusterAdmin,
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
@@ -170,8 +174,20 @@ def _worker(
         _outputs(graph, settings, facts, log),
         _ledger(graph, settings, registry),
         options,
+        state=_state(graph, settings, instance, facts, admin),
         on_round=on_round,
     )
+
+
+def _state(
+    graph: Graph, settings: Settings, instance: str, facts: Facts, admin: ClusterAdmin
+) -> LocalState | None:
+    if not any(part.stores for part in graph.sub_topologies):
+        return None
+    # Whoever keeps nothing needs no stores.
+    from eosframework.stateful import local_state
+
+    return local_state(graph, settings, instance, facts, admin)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
@@ -198,7 +214,8 @@ def _persister(
 def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
     exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
     ledger = RegistryLedger if exactly_once else UnmarkedLedger
-    return ledger(graph.application, registry, settings.worker.start)
+    own = {repartition.topic for repartition in graph.repartitions}
+    return ledger(graph.application, registry, settings.worker.start, own)
 
 
 def _outputs(

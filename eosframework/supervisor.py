@@ -22,7 +22,7 @@ import orjson
 import structlog
 
 from eosframework.forked import Forked
-from eosframework.processing.worker import WorkerCounts
+from eosframework.processing.plan import WorkerCounts
 from eosframework.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
 
 POLL_SECONDS = 0.05

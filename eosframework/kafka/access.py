@@ -67,7 +67,9 @@ def needed_access(
 
 
 def _purging_access(graph: Graph) -> Iterator[Access]:
-    """Yield what removes rows that the database has; without it the topics grow."""
+    """Yield what removes what nobody will read again; without it the topics grow."""
+    for repartition in graph.repartitions:
+        yield Access("Topic", repartition.topic, ("Delete",))
     for persister in graph.persisters:
         if persister.sub_topology is not None:
             yield Access("Topic", persister.topic, ("Delete",))
@@ -86,6 +88,11 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
     return [
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
         *(Access("Topic", topic, ("Write", "Describe")) for topic in sinks),
+        *(
+            Access("Topic", store.changelog, ("Read", "Write", "Describe"))
+            for part in graph.sub_topologies
+            for store in part.stores
+        ),
         *([Access("Group", graph.application, ("Read", "Describe"))] if sources else []),
     ]
 

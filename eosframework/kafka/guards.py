@@ -21,6 +21,7 @@ from eosframework.kafka.leases import (
     task_names,
 )
 from eosframework.kafka.ledger import refuse_lost_offsets
+from eosframework.kafka.own_topics import changelog_topics, refuse_unfit_topics
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.registry import (
     APPLICATION,
@@ -119,7 +120,14 @@ def check_start(
 def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
     """Ask the cluster for everything that the rules need."""
     topics = admin.describe_topics(
-        sorted({*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)})
+        sorted(
+            {
+                *source_topics(graph),
+                *sink_topics(graph),
+                *persisted_topics(graph),
+                *changelog_topics(graph),
+            }
+        )
     )
     # First of the questions about the group: of one that is denied, others only time out.
     group = admin.describe_group(graph.application)
@@ -151,8 +159,9 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_missing_topics(graph, facts)
     refuse_denied_access(graph, facts)
     for part in graph.sub_topologies:
-        counts = {source.topic: facts.topics[source.topic].partitions for source in part.sources}
+        counts = {source.topic: facts.partitions[source.topic] for source in part.sources}
         co_partitioned(part.name, counts)
+    refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
     refuse_lost_offsets(graph.application, facts.registered, facts.committed)
@@ -225,7 +234,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     """Raise if a topic does not exist: brokers would create it as they please, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
-    sinks = set(sink_topics(graph))
+    sinks = {*sink_topics(graph), *changelog_topics(graph)}
     if sources := [topic for topic in missing if topic not in sinks]:
         raise StartRefused(
             f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "

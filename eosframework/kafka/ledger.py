@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eosframework.config import Start
@@ -22,12 +22,21 @@ class RegistryLedger:
         application: its name.
         registry: read to its end at least once.
         start: where a partition starts that was never committed.
+        own_topics: which start at their beginning, whatever `start` says: where the application
+            begins is decided where it reads its sources.
     """
 
-    def __init__(self, application: str, registry: Registry, start: Start) -> None:
+    def __init__(
+        self,
+        application: str,
+        registry: Registry,
+        start: Start,
+        own_topics: Collection[str] = (),
+    ) -> None:
         self._application = application
         self._registry = registry
         self._start = start
+        self._own_topics = own_topics
         self._seen = {
             (partition, task)
             for partition, leased in registry.state.leased.items()
@@ -47,8 +56,12 @@ class RegistryLedger:
         if not new:
             return list(committed)
         refuse_lost_offsets(self._application, self._refreshed(), committed)
-        bounds = log.beginning_offsets if self._start is Start.EARLIEST else log.end_offsets
-        offsets = bounds(new)
+        early = [p for p in new if self._start is Start.EARLIEST or p.topic in self._own_topics]
+        late = [p for p in new if p not in early]
+        offsets = {
+            **(log.beginning_offsets(early) if early else {}),
+            **(log.end_offsets(late) if late else {}),
+        }
         return [
             position
             if position.offset is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -21,12 +21,10 @@ from eosframework.kafka.guards import (
     source_topics,
 )
 from eosframework.kafka.leases import refuse_moved_ids, task_names
+from eosframework.kafka.own_topics import own_topics
 from eosframework.kafka.registry import Registry
 from eosframework.topology.graph import Graph
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
-
-KEPT = {"retention.ms": "-1"}
-"""Of topics of rows: a broker must not delete what the database may not have yet."""
 
 
 class TopicRole(StrEnum):
@@ -34,6 +32,9 @@ class TopicRole(StrEnum):
 
     SOURCE = "source"
     SINK = "sink"
+    ROWS = "rows"
+    REPARTITION = "repartition"
+    CHANGELOG = "changelog"
     REGISTRY = "registry"
 
 
@@ -45,6 +46,7 @@ class PlannedTopic:
         partitions: None for a source that is missing: only its owner knows.
         replication_factor: None: the cluster's default.
         create: `apply` creates it.
+        settings: with these; None: with the brokers' own.
     """
 
     name: str
@@ -53,6 +55,7 @@ class PlannedTopic:
     partitions: int | None
     replication_factor: int | None
     create: bool
+    settings: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def plan(
         _planned_registry(registry, registry_facts),
     )
     note = retention_note(facts)
-    ids, no_ids = _planned_ids(graph, facts, source or DerivedIds())
+    ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
     access = needed_access(
         graph,
         source_topics(graph),
@@ -140,14 +143,13 @@ def apply(
         ClusterUnreachable: no broker answered in time.
     """
     planned = plan(graph, settings, admin, registry)
-    rows = {p.topic for p in graph.persisters if p.sub_topology is not None}
     created = admin.create_topics(
         [
             TopicToCreate(
                 topic.name,
                 topic.partitions or 1,
                 topic.replication_factor,
-                config=KEPT if topic.name in rows else None,
+                config=topic.settings,
             )
             for topic in planned.topics
             if topic.create and topic.role is not TopicRole.REGISTRY
@@ -162,36 +164,28 @@ def _planned(
     graph: Graph, settings: Settings, topics: Mapping[str, TopicFacts]
 ) -> list[PlannedTopic]:
     sinks = set(sink_topics(graph))
-    lanes = _rows_partitions(graph, topics)
+    own = own_topics(graph, {name: found.partitions for name, found in topics.items()})
     planned: list[PlannedTopic] = []
-    for name in sorted({*source_topics(graph), *sinks, *persisted_topics(graph)}):
-        facts, is_sink = topics[name], name in sinks
-        create = is_sink and not facts.exists
+    for name in sorted({*source_topics(graph), *sinks, *persisted_topics(graph), *own}):
+        facts, ours = topics[name], own.get(name)
+        create = (ours is not None or name in sinks) and not facts.exists
+        if ours is not None:
+            role, partitions = TopicRole(ours.role.value), ours.partitions
+        else:
+            role = TopicRole.SINK if name in sinks else TopicRole.SOURCE
+            partitions = settings.topics.partitions if create else None
         planned.append(
             PlannedTopic(
                 name=name,
-                role=TopicRole.SINK if is_sink else TopicRole.SOURCE,
+                role=role,
                 exists=facts.exists,
-                partitions=facts.partitions
-                or (lanes.get(name, settings.topics.partitions) if create else None),
+                partitions=facts.partitions or partitions,
                 replication_factor=facts.replication_factor or settings.topics.replication_factor,
                 create=create,
+                settings=ours.settings if ours and create else None,
             )
         )
     return planned
-
-
-def _rows_partitions(graph: Graph, topics: Mapping[str, TopicFacts]) -> dict[str, int]:
-    """Return how many partitions topics of rows get: as many as their writer has tasks."""
-    sources = {
-        part.name: [source.topic for source in part.sources] for part in graph.sub_topologies
-    }
-    found = {
-        persister.topic: max(topics[name].partitions for name in sources[persister.sub_topology])
-        for persister in graph.persisters
-        if persister.sub_topology is not None
-    }
-    return {topic: count for topic, count in found.items() if count}
 
 
 def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
@@ -222,14 +216,18 @@ def _refusal(
     graph: Graph, settings: Settings, facts: Facts, topics: tuple[PlannedTopic, ...]
 ) -> str | None:
     """Return why a worker would refuse to start after `apply`."""
+    try:
+        refuse(graph, settings, _after(facts, topics))
+    except (StartRefused, TopologyError) as error:
+        return str(error)
+    return None
+
+
+def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
+    """Return the facts as they will be when `apply` has created what is missing."""
     to_come = {
         topic.name: TopicFacts(exists=True, partitions=topic.partitions or 0)
         for topic in topics
         if topic.create
     }
-    after = replace(facts, topics={**facts.topics, **to_come})
-    try:
-        refuse(graph, settings, after)
-    except (StartRefused, TopologyError) as error:
-        return str(error)
-    return None
+    return replace(facts, topics={**facts.topics, **to_come})

@@ -45,8 +45,8 @@ from eosframework.errors import (
 from eosframework.persisting.ports import Batch, Claim, RowStore
 from eosframework.persisting.rows import RowMaker
 from eosframework.processing.pacing import CommitPace
+from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import Fetched, InputLog
-from eosframework.processing.worker import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Persister
 

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
-from eosframework.processing.compile import CompiledPart
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
+from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.ports import (
     Commit,
     Fetched,
@@ -47,57 +46,6 @@ RETRY_SECONDS = 0.2
 
 IDLE_SECONDS = 0.1
 """How long a look at the consumer waits when no transaction is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """How a worker runs; see `config.WorkerSettings` for the meaning."""
-
-    commit_interval_seconds: float
-    transaction_timeout_seconds: float
-    heartbeat_interval_seconds: float
-    takeover_deadline_seconds: float
-    batch_records: int
-    leave_on_stop: bool
-    stop_deadline_seconds: float
-
-
-@dataclass(slots=True)
-class WorkerCounts:
-    """What a worker has done since it started."""
-
-    records: int = 0
-    commits: int = 0
-    aborts: int = 0
-    recycles: int = 0
-    fences: int = 0
-    skipped: int = 0
-    dead_letters: int = 0
-    lag: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a worker runs.
-
-    Args:
-        parts: each sub-topology compiled, by its name.
-        receipts: outputs get receipts; the parts are compiled for it.
-    """
-
-    application: str
-    parts: Mapping[str, CompiledPart]
-    identify: Callable[[str, int], TransactionalId] = field(repr=False)
-    receipts: bool = False
-
-    def part_of(self, topic: str) -> CompiledPart:
-        """Return the sub-topology that reads a source topic."""
-        return next(part for part in self.parts.values() if topic in part.sources)
-
-    @property
-    def topics(self) -> list[str]:
-        """The source topics of all parts, sorted."""
-        return sorted(topic for part in self.parts.values() for topic in part.sources)
 
 
 class Worker:
@@ -141,6 +89,7 @@ class Worker:
         self._paused = False
         self._was_assigned = False
         self._ends: dict[TopicPartition, int] | None = None
+        self._levels = len(plan.own_topics)
         self._events = structlog.get_logger("eosframework.worker").bind(
             application=plan.application
         )
@@ -388,14 +337,29 @@ class Worker:
                 self._log.resume(task.partitions)
 
     def _is_caught_up(self) -> bool:
+        """Tell whether everything is read that was there at the start, and all that came of it.
+
+        What the application sends to itself gets its end when what it comes from is read; where
+        one such topic feeds another one, that takes as many looks as there are topics.
+        """
         if self._ends is None or not self._was_assigned:
             return False
+        if not self._is_read(self._ends):
+            return False
+        if self._levels > 0:
+            self._levels -= 1
+            own = self._log.partitions(sorted(self._plan.own_topics))
+            self._ends |= self._log.end_offsets(own)
+            return self._is_caught_up()
+        return True
+
+    def _is_read(self, ends: Mapping[TopicPartition, int]) -> bool:
         return all(
             task.state is TaskState.RUNNING
             and not task.in_transaction
             and not task.has_pending
             and all(
-                max(offset, task.ends_reached.get(p, 0)) >= self._ends.get(p, 0)
+                max(offset, task.ends_reached.get(p, 0)) >= ends.get(p, 0)
                 for p, offset in task.positions.items()
             )
             for task in self.tasks.values()

@@ -7,7 +7,7 @@ data that a YAML file gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,6 +29,23 @@ from eosframework.topology.spec import (
 
 FunctionLike = Callable[..., Any] | str
 """A function, or the `module:attribute` that it can be imported by."""
+
+
+class Kept(TypedDict, total=False):
+    """What can be said of every operator that keeps something for each key."""
+
+    store: str
+    """Name of the store. Default: that of the stream with that of the operator."""
+    value: SerdeLike
+    """Serde of what is kept, which is also what goes on. Default: json."""
+    emit: Literal["each", "commit"]
+    """What goes on: each, every change (the default); commit, the last value of each key in a
+    transaction."""
+    version: int
+    """Of the format of what is kept; raise it with a change that older values do not fit."""
+    upgrade: FunctionLike
+    """Takes the bytes of an older value and its version; returns the value of this version."""
+
 
 OnErrorLike = Literal["fail", "skip"] | DeadLetter
 
@@ -148,6 +165,40 @@ class Stream:
     def process(self, function: FunctionLike) -> Stream:
         """Call `function(record)` and go on with the records it gives, if any."""
         return self._step("process", function)
+
+    def group_by(
+        self,
+        function: FunctionLike,
+        *,
+        key: SerdeLike | None = None,
+        value: SerdeLike | None = None,
+        partitions: int | None = None,
+        name: str | None = None,
+    ) -> KeyedStream:
+        """Replace the key by `function(record)` and take the records of one key together.
+
+        They go through a topic of the application's own, partitioned by the new key.
+
+        Args:
+            function: takes the whole record and returns the new key.
+            key: serde of the new key. None: that of the key before.
+            value: serde of the value on the way. None: that of the source; json where a step
+                made it.
+            partitions: of the topic on the way. None: as many as the source has.
+            name: what the topic on the way is named after. None: the stream.
+        """
+        group = {
+            "by": self.recording.reference("group_by", function),
+            "key": None if key is None else self.recording.serde(key),
+            "value": None if value is None else self.recording.serde(value),
+            "partitions": partitions,
+            "name": name,
+        }
+        return KeyedStream(self.declared("group_by", group))
+
+    def group_by_key(self) -> KeyedStream:
+        """Take the records of one key together; where a step changed it, through a topic."""
+        return KeyedStream(self)
 
     def merge(self, *others: Stream) -> Stream:
         """Join this stream and `others` into one; each keeps its own order."""
@@ -287,7 +338,18 @@ class Stream:
         self.node.sinks.append((declared, place))
 
     def _step(self, operator: str, function: FunctionLike) -> Stream:
-        step = StepSpec.model_validate({operator: self.recording.reference(operator, function)})
+        return self.declared(operator, self.recording.reference(operator, function))
+
+    def declared(self, operator: str, declared: Any) -> Stream:
+        """Add a step from what a topology file would say of it."""
+        try:
+            step = StepSpec.model_validate({operator: declared})
+        except ValidationError as error:
+            detail = error.errors()[0]
+            where = ".".join(str(part) for part in detail["loc"])
+            raise TopologyError(
+                f"{caller()}: {where}={detail['input']!r}: {detail['msg']}"
+            ) from error
         return self._next(Node(caller(), (self.node,), step=step))
 
     def _next(self, node: Node) -> Stream:
@@ -315,6 +377,54 @@ class Stream:
             raise TopologyError(
                 f"{caller()}: this stream branches twice; put all predicates into one branch()"
             )
+
+
+class KeyedStream:
+    """Records of which those with the same key are in the same task, one after the other."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def count(self, **options: Unpack[Kept]) -> Stream:
+        """Count the records of each key.
+
+        Args:
+            options: see `Kept`; the value is an integer unless said otherwise.
+        """
+        return self._fold("count", {}, options)
+
+    def sum(self, of: FunctionLike, **options: Unpack[Kept]) -> Stream:
+        """Add up `of(value)` for each key."""
+        return self._fold("sum", {"of": of}, options)
+
+    def min(self, of: FunctionLike, **options: Unpack[Kept]) -> Stream:
+        """Keep the smallest `of(value)` of each key."""
+        return self._fold("min", {"of": of}, options)
+
+    def max(self, of: FunctionLike, **options: Unpack[Kept]) -> Stream:
+        """Keep the greatest `of(value)` of each key."""
+        return self._fold("max", {"of": of}, options)
+
+    def reduce(self, add: FunctionLike, **options: Unpack[Kept]) -> Stream:
+        """Keep the first value of each key, then `add(aggregate, value)`."""
+        return self._fold("reduce", {"add": add}, options)
+
+    def aggregate(
+        self, initial: FunctionLike, add: FunctionLike, **options: Unpack[Kept]
+    ) -> Stream:
+        """Keep `add(aggregate, value)` for each key, from `initial()` on."""
+        return self._fold("aggregate", {"initial": initial, "add": add}, options)
+
+    def _fold(self, operator: str, functions: Mapping[str, FunctionLike], options: Kept) -> Stream:
+        recording = self._stream.recording
+        declared: dict[str, Any] = {**options}
+        if "value" in options:
+            declared["value"] = recording.serde(options["value"])
+        if "upgrade" in options:
+            declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
+        for name, function in functions.items():
+            declared[name] = recording.reference(operator, function)
+        return self._stream.declared(operator, declared)
 
 
 def _policy(policy: Any) -> OnErrorLike | None:

@@ -22,6 +22,7 @@ from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import (
     Commit,
     Fetched,
@@ -32,7 +33,6 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.recovery import Recovery
 from eosframework.processing.task import Task, TaskState
-from eosframework.processing.worker import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.pipeline import read_committed, wait_until

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
 from eosframework.processing.fences import RIVAL_FENCES
 from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.progress import Outcome, Progress, outcome
 from eosframework.processing.recovery import Recovery
 from eosframework.processing.task import Task, TaskState
-from eosframework.processing.worker import WorkerCounts
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs

@@ -18,9 +18,10 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
+from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
-from eosframework.processing.worker import Plan, Worker, WorkerOptions
+from eosframework.processing.worker import Worker
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs

@@ -1,0 +1,149 @@
+"""The topics that an application has for itself: rows, repartition topics, changelogs.
+
+Their number of partitions follows from the sources, and their settings from what they are for:
+nothing may be removed from them by time, because what a stopped application has not read or may
+want to restore would be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin import TopicFacts
+from eosframework.topology.graph import Graph, SubTopology
+
+TOMBSTONES_KEPT_SECONDS = 7 * 86_400
+"""A store that was not written for half as long is rebuilt, since deletions may be missing."""
+
+
+class OwnRole(StrEnum):
+    """What an own topic is for."""
+
+    ROWS = "rows"
+    REPARTITION = "repartition"
+    CHANGELOG = "changelog"
+
+
+SETTINGS: dict[OwnRole, dict[str, str]] = {
+    OwnRole.ROWS: {"retention.ms": "-1"},
+    OwnRole.REPARTITION: {"retention.ms": "-1", "cleanup.policy": "delete"},
+    OwnRole.CHANGELOG: {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
+    },
+}
+"""What `apply` creates them with."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    """A topic that only this application writes.
+
+    Args:
+        partitions: None: the sources that decide it do not exist.
+    """
+
+    name: str
+    role: OwnRole
+    partitions: int | None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it is created with."""
+        return SETTINGS[self.role]
+
+
+def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
+    """Return the application's own topics by name.
+
+    Args:
+        graph: of the application.
+        partitions: number of partitions by topic; 0 for one that does not exist.
+    """
+    counts = _counts(graph, partitions)
+    found = [
+        OwnTopic(r.topic, OwnRole.REPARTITION, counts.get(r.topic)) for r in graph.repartitions
+    ]
+    tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
+    for part in graph.sub_topologies:
+        found += [OwnTopic(s.changelog, OwnRole.CHANGELOG, tasks[part.name]) for s in part.stores]
+    found += [
+        OwnTopic(p.topic, OwnRole.ROWS, tasks[p.sub_topology])
+        for p in graph.persisters
+        if p.sub_topology is not None
+    ]
+    return {topic.name: topic for topic in found}
+
+
+def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return how many tasks each sub-topology has whose sources exist."""
+    counts = _counts(graph, partitions)
+    tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
+    return {name: count for name, count in tasks.items() if count}
+
+
+def changelog_topics(graph: Graph) -> list[str]:
+    """Return the changelogs of all stores, sorted."""
+    return sorted(store.changelog for part in graph.sub_topologies for store in part.stores)
+
+
+def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
+    """Raise if an own topic would lose what is needed, or does not fit the tasks.
+
+    Raises:
+        StartRefused: names the topic, what it has and what is expected.
+    """
+    partitions = {name: found.partitions for name, found in topics.items()}
+    for topic in own_topics(graph, partitions).values():
+        found = topics[topic.name]
+        if not found.exists or topic.role is OwnRole.ROWS:
+            continue
+        for complaint in _complaints(topic, found):
+            raise StartRefused(f"{topic.role} topic {topic.name!r} {complaint}")
+
+
+def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
+    if topic.partitions and found.partitions != topic.partitions:
+        yield (
+            f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "
+            f"need one each: the sources have another number of partitions than when it was made. "
+            f"Use another application name, or delete the topic and what was made of it, and "
+            f"process everything again"
+        )
+    policy = (found.values or {}).get("cleanup.policy")
+    wanted = topic.settings["cleanup.policy"]
+    if policy is not None and policy != wanted:
+        yield (
+            f"has cleanup.policy={policy}, expected {wanted}: the brokers would remove what is "
+            f"still needed. Set it: kafka-configs --alter --topic {topic.name} --add-config "
+            f"cleanup.policy={wanted}"
+        )
+    retention = (found.values or {}).get("retention.ms")
+    if topic.role is OwnRole.REPARTITION and retention not in (None, "-1"):
+        yield (
+            f"has retention.ms={retention}, expected -1: records that a stopped application has "
+            f"not read would be deleted. Set it: kafka-configs --alter --topic {topic.name} "
+            f"--add-config retention.ms=-1"
+        )
+
+
+def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of partitions of each topic that exists or whose number follows."""
+    counts = {name: count for name, count in partitions.items() if count}
+    parts = {part.name: part for part in graph.sub_topologies}
+    waiting = [r for r in graph.repartitions if r.topic not in counts]
+    while waiting:
+        known = [r for r in waiting if r.partitions or _tasks(parts[r.writer], counts)]
+        if not known:
+            break
+        for r in known:
+            counts[r.topic] = r.partitions or _tasks(parts[r.writer], counts) or 0
+        waiting = [r for r in waiting if r.topic not in counts]
+    return counts
+
+
+def _tasks(part: SubTopology, counts: Mapping[str, int]) -> int | None:
+    return max((counts.get(source.topic, 0) for source in part.sources), default=0) or None

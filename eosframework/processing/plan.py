@@ -1,0 +1,62 @@
+"""What a worker runs, how it runs, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from eosframework.processing.compile import CompiledPart
+from eosframework.txnid import TransactionalId
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker runs; see `config.WorkerSettings` for the meaning."""
+
+    commit_interval_seconds: float
+    transaction_timeout_seconds: float
+    heartbeat_interval_seconds: float
+    takeover_deadline_seconds: float
+    batch_records: int
+    leave_on_stop: bool
+    stop_deadline_seconds: float
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What a worker has done since it started."""
+
+    records: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    lag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker runs.
+
+    Args:
+        parts: each sub-topology compiled, by its name.
+        receipts: outputs get receipts; the parts are compiled for it.
+        own_topics: source topics that the application itself writes.
+    """
+
+    application: str
+    parts: Mapping[str, CompiledPart]
+    identify: Callable[[str, int], TransactionalId] = field(repr=False)
+    receipts: bool = False
+    own_topics: frozenset[str] = frozenset()
+
+    def part_of(self, topic: str) -> CompiledPart:
+        """Return the sub-topology that reads a source topic."""
+        return next(part for part in self.parts.values() if topic in part.sources)
+
+    @property
+    def topics(self) -> list[str]:
+        """The source topics of all parts, sorted."""
+        return sorted(topic for part in self.parts.values() for topic in part.sources)

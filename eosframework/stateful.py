@@ -1,0 +1,59 @@
+"""Composition of state: settings and a graph become stores on this machine and their changelogs."""
+
+from __future__ import annotations
+
+from eosframework.config import Settings
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.changelogs import KafkaChangelogs
+from eosframework.kafka.guards import Facts
+from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
+from eosframework.operators.entries import LAYOUT
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.restoring import Restoring
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.state import state_backend
+from eosframework.topology.graph import Graph
+
+
+def local_state(
+    graph: Graph, settings: Settings, instance: str, facts: Facts, admin: ClusterAdmin
+) -> LocalState | None:
+    """Return the state of a worker's tasks; None: no sub-topology keeps anything.
+
+    Args:
+        graph: of the application.
+        settings: of the worker.
+        instance: its name.
+        facts: of the cluster, when the worker starts.
+        admin: asks the cluster.
+
+    Raises:
+        ConfigurationError: the directory cannot be used.
+    """
+    stores = {
+        part.name: [
+            StoreIdentity(store.name, facts.topics[store.changelog].topic_id, LAYOUT)
+            for store in part.stores
+        ]
+        for part in graph.sub_topologies
+        if part.stores
+    }
+    if not stores:
+        return None
+    kept_seconds = min(
+        _tombstones_kept_seconds(facts, store.changelog)
+        for part in graph.sub_topologies
+        for store in part.stores
+    )
+    return LocalState(
+        state_backend(settings.state, graph.application, instance),
+        stores,
+        task_counts(graph, facts.partitions),
+        Restoring(KafkaChangelogs(settings.kafka, admin), kept_seconds),
+    )
+
+
+def _tombstones_kept_seconds(facts: Facts, changelog: str) -> float:
+    values = facts.topics[changelog].values
+    kept = None if values is None else values.get("delete.retention.ms")
+    return TOMBSTONES_KEPT_SECONDS if kept is None else int(kept) / 1000
