@@ -1,5 +1,6 @@
-"""The flights demo: real data through a declared topology while its workers are killed.
+"""The demos: real data and real money through declared topologies while all of it is killed.
 
-Its topology is the one in `examples/flights`, which the wheel carries as
-`eosframework/demo/flights`: there is one copy, and it is what a user would write.
+`run` is the flights demo, `banks` the transfer demo. What they run is in `examples/flights` and
+`examples/transfer`, which the wheel carries as `eosframework/demo/flights` and
+`eosframework/demo/transfer`: there is one copy, and it is what a user would write.
 """

@@ -1,7 +1,6 @@
 """The transfer demo: money goes round between two banks while everything around it is killed.
 
-Its banks run what is in `examples/transfer`, which the wheel carries as
-`eosframework/demo/transfer`. Here are those who ask for transfers (`tellers`), those who are killed
-(`bank`), and two judges that know nothing of how transfers travel: the `examiner`, who looks at
-both banks' books all the time, and the `verdict` over the ledgers in the end.
+Here are those who ask for transfers (`tellers`), those who are killed (`bank`), and two judges that
+know nothing of how transfers travel: the `examiner`, who looks at both banks' books all the time,
+and the `verdict` over the ledgers in the end.
 """
