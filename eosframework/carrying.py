@@ -7,17 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from eosframework.config import Settings, Start
 from eosframework.database import Database
 from eosframework.database.persisting import PostgresRowStore
+from eosframework.database.table_positions import (
+    StoredPosition,
+    store_positions,
+    stored_positions,
+)
 from eosframework.database.tables import TablesPlan, apply_tables, plan_tables
-from eosframework.errors import StartRefused
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.guards import Facts
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
+from eosframework.kafka.reposition import COMMITTED, Wish, by_partition, offsets_for
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
+from eosframework.txnid import tables_group
 
 LONGEST_INTERVAL_SECONDS = 5.0
 """No slow database stretches the interval beyond this."""
@@ -73,6 +81,64 @@ def require_tables(graph: Graph, settings: Settings) -> None:
         raise StartRefused("\n".join(findings))
 
 
+def table_positions(graph: Graph, settings: Settings) -> list[Position]:
+    """Return where a graph's tables go on, as the database has it.
+
+    Raises:
+        ConfigurationError: no database is named.
+        DatabaseUnusable: it cannot be asked, or has no schema yet.
+    """
+    stored = stored_positions(_database(graph, settings), graph.application)
+    topics = {persister.topic for persister in graph.persisters}
+    return [Position(*p.partition, p.next_offset) for p in stored if p.partition.topic in topics]
+
+
+def set_table_positions(
+    graph: Graph, wishes: Sequence[Wish], settings: Settings, admin: ClusterAdmin
+) -> list[Position]:
+    """Set where a graph's tables go on, while no worker fills them; a topic made again is accepted.
+
+    Rows stay as they are: what is read again is written again, upserts apart.
+
+    Raises:
+        StartRefused: workers are running.
+        ConfigurationError: a topic, a partition or an offset does not exist, `committed` is asked
+            for, or a topic that was created again is not given completely.
+        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+    """
+    members = admin.describe_group(tables_group(graph.application)).client_ids
+    if members:
+        raise StartRefused(
+            f"application {graph.application!r} has {len(members)} running workers that fill "
+            f"tables; stop them before their positions are set"
+        )
+    topics = admin.describe_topics([persister.topic for persister in graph.persisters])
+    wanted = by_partition(graph, wishes, topics)
+    if kept := [partition for partition, where in wanted.items() if where == COMMITTED]:
+        raise ConfigurationError(
+            f"{kept[0]}: tables go on where the database is, so {COMMITTED} sets nothing; give an "
+            f"offset, earliest or latest"
+        )
+    database = _database(graph, settings)
+    for stored in stored_positions(database, graph.application):
+        facts = topics.get(stored.partition.topic)
+        given = {partition.topic for partition in wanted}
+        if stored.partition in wanted or facts is None or stored.partition.topic not in given:
+            continue
+        if stored.topic_id != facts.topic_id and stored.partition.partition < facts.partitions:
+            raise ConfigurationError(
+                f"topic {stored.partition.topic!r} was created again, so all of its partitions "
+                f"have to be given; missing: {stored.partition.partition}"
+            )
+    positions = offsets_for(wanted, admin)
+    store_positions(
+        database,
+        graph.application,
+        [StoredPosition(p.topic_partition, topics[p.topic].topic_id, p.offset) for p in positions],
+    )
+    return positions
+
+
 def _database(graph: Graph, settings: Settings) -> Database:
     name = f"eosframework {graph.application}"
     return Database(settings.database, application_name=name)
@@ -94,6 +160,7 @@ def persister_worker(
         client_properties(settings.kafka, Role.CONSUMER),
         tables_group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        repositioning="eosframework positions set APP --tables",
     )
     topic_ids = {p.topic: str(facts.topics[p.topic].topic_id) for p in graph.persisters}
     return PersisterWorker(

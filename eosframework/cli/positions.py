@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
+if TYPE_CHECKING:
+    from eosframework.cli.cluster import OpenedApplication
+    from eosframework.records import Position
+
 commands = typer.Typer(
     help="Show and set where an application goes on reading.", no_args_is_help=True
 )
 app.add_typer(commands, name="positions")
+
+TablesOption = Annotated[
+    bool,
+    typer.Option("--tables", help="Where tables go on, in the database; else where transforms do."),
+]
 
 
 @commands.command()
@@ -20,26 +29,14 @@ def show(
     app_name: AppArgument,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    tables: TablesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print each partition's position and the bounds of its log."""
     from eosframework.cli.cluster import open_application
-    from eosframework.kafka.guards import gather
 
     opened = open_application(app_name, config, assignments)
-    facts = gather(opened.graph, opened.admin, opened.registry)
-    bounds = opened.admin.log_bounds([p.topic_partition for p in facts.committed])
-    rows = [
-        {
-            "topic": p.topic,
-            "partition": p.partition,
-            "committed": p.offset,
-            "committed_before": p.topic_partition in facts.registered.committed,
-            "first": bounds[p.topic_partition][0],
-            "end": bounds[p.topic_partition][1],
-        }
-        for p in facts.committed
-    ]
+    rows = _of_tables(opened) if tables else _of_transforms(opened)
     if as_json:
         import orjson
 
@@ -53,6 +50,39 @@ def show(
         typer.echo(
             f"{row['topic']}[{row['partition']}]: {place}, log {row['first']} to {row['end']}"
         )
+
+
+def _of_transforms(opened: OpenedApplication) -> list[dict[str, Any]]:
+    from eosframework.kafka.guards import gather
+
+    facts = gather(opened.graph, opened.admin, opened.registry)
+    before = {p: p.topic_partition in facts.registered.committed for p in facts.committed}
+    return _rows(opened, before)
+
+
+def _of_tables(opened: OpenedApplication) -> list[dict[str, Any]]:
+    from eosframework.carrying import table_positions
+
+    positions = table_positions(opened.graph, opened.settings)
+    topics = opened.admin.describe_topics(p.topic for p in positions)
+    there = [p for p in positions if p.partition < topics[p.topic].partitions]
+    return _rows(opened, {p: p.offset is not None for p in there})
+
+
+def _rows(opened: OpenedApplication, positions: dict[Position, bool]) -> list[dict[str, Any]]:
+    """Return what is printed of each position; with it, whether it was ever committed."""
+    bounds = opened.admin.log_bounds([p.topic_partition for p in positions])
+    return [
+        {
+            "topic": p.topic,
+            "partition": p.partition,
+            "committed": p.offset,
+            "committed_before": before,
+            "first": bounds[p.topic_partition][0],
+            "end": bounds[p.topic_partition][1],
+        }
+        for p, before in positions.items()
+    ]
 
 
 @commands.command("set")
@@ -69,18 +99,25 @@ def set_(
     ],
     config: ConfigOption = None,
     assignments: SetOption = None,
+    tables: TablesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Set where a stopped application goes on.
 
-    Also registers its topics as they are now.
+    Also registers its topics as they are now. What is read again is written again: with --tables
+    to the tables, and without to the outputs, rows of tables among them.
     """
     from eosframework.cli.cluster import open_application
     from eosframework.kafka.reposition import Wish, set_positions
 
     wishes = [Wish.parse(text) for text in positions]
     opened = open_application(app_name, config, assignments)
-    done = set_positions(opened.graph, wishes, opened.admin, opened.registry)
+    if tables:
+        from eosframework.carrying import set_table_positions
+
+        done = set_table_positions(opened.graph, wishes, opened.settings, opened.admin)
+    else:
+        done = set_positions(opened.graph, wishes, opened.admin, opened.registry)
     if as_json:
         import orjson
 

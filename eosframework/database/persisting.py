@@ -156,8 +156,8 @@ class PostgresRowStore:
                     f"{self._database.display} holds {topic}[{partition}] up to offset "
                     f"{next_offset} of a topic with id {stored}, and the topic of this name now "
                     f"has id {self._topic_ids[topic]}: it was deleted and created again. To "
-                    f"write the new one's records as well, delete the rows of topic {topic!r} "
-                    f"from eosframework.positions"
+                    f"write the new one's records as well, stop all workers and run: eosframework "
+                    f"positions set APP --tables {topic}=earliest"
                 )
 
     def _advance(self, connection: Connection, batches: Sequence[Batch]) -> None:

@@ -41,3 +41,23 @@ WHERE NOT has_table_privilege(:table_name, wanted);
 -- name: check_at_once()!
 -- Let a deferred constraint speak while the row that it refuses can be told from others.
 SET CONSTRAINTS ALL IMMEDIATE;
+
+-- name: known_positions(application)
+-- Return the positions of an application; while a transaction has one in doubt, as it was before.
+SELECT topic, partition, topic_id, next_offset
+FROM eosframework.positions
+WHERE application = :application
+ORDER BY topic, partition;
+
+-- name: set_positions(application, topics, partitions, topic_ids, next_offsets)!
+-- Set positions and raise their epochs, so that whoever claimed them before writes no more.
+INSERT INTO eosframework.positions AS known
+    (application, topic, partition, topic_id, next_offset, epoch)
+SELECT :application, wanted.topic, wanted.partition, wanted.topic_id, wanted.next_offset, 1
+FROM unnest(
+    :topics::text[], :partitions::integer[], :topic_ids::text[], :next_offsets::bigint[]
+) AS wanted (topic, partition, topic_id, next_offset)
+ORDER BY wanted.topic, wanted.partition
+ON CONFLICT (application, topic, partition)
+    DO UPDATE SET epoch = known.epoch + 1, topic_id = excluded.topic_id,
+        next_offset = excluded.next_offset, updated_at = now();

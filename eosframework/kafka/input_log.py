@@ -50,6 +50,7 @@ class KafkaInputLog:
         client: librdkafka properties that reach the cluster, and further ones of the user's.
         group: the membership.
         request_timeout_seconds: for the questions to brokers.
+        repositioning: the command that sets the positions, wherever they are kept.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class KafkaInputLog:
         group: GroupSettings,
         *,
         request_timeout_seconds: float = 10.0,
+        repositioning: str = "eosframework positions set APP",
     ) -> None:
         self._group = group
+        self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
         self._fatal: KafkaError | None = None
         self._reported: set[int] = set()
@@ -301,9 +304,8 @@ class KafkaInputLog:
             holds = f"its bounds could not be read: {error}"
         return PositionLost(
             f"{partition}: the next offset to read, {position}, is not in the log ({holds}). "
-            f"Records may be lost to retention, or the topic was made anew; set the group's "
-            f"offset where processing is to go on (kafka-consumer-groups --reset-offsets "
-            f"--group {self._group.group_id}) and start again"
+            f"Records may be lost to retention or with a broker, or the topic was made anew. Stop "
+            f"all workers and set where to go on: {self._repositioning} '{partition}=OFFSET'"
         )
 
     def _offsets(

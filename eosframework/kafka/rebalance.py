@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.kafka.positions import from_kafka, to_kafka
 from eosframework.processing.ports import RebalanceListener
+from eosframework.records import Position
 
 
 class Rebalancing:
@@ -37,7 +38,7 @@ class Rebalancing:
 
         def take_over() -> None:
             positions = self._listener.assigned([from_kafka(p) for p in partitions])
-            consumer.assign([to_kafka(position) for position in positions])
+            consumer.assign([_start(position) for position in positions])
             consumer.pause(partitions)
 
         if not self._takes or not self._attempt(take_over):
@@ -70,3 +71,14 @@ class Rebalancing:
             self._pending = self._pending or error
             return False
         return True
+
+
+def _start(position: Position) -> KafkaPartition:
+    """Return where to begin. What is not known yet begins at the end, which every log has.
+
+    Of an offset that the log does not have, a fetch tells even while the partition is paused.
+    """
+    start = to_kafka(position)
+    if position.offset is None:
+        start.offset = OFFSET_END
+    return start

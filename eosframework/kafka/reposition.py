@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin import ClusterAdmin, TopicFacts
 from eosframework.kafka.guards import (
     Facts,
     gather,
@@ -80,9 +80,9 @@ def set_positions(
             f"application {graph.application!r} has {len(facts.group.client_ids)} running "
             f"workers; stop them before their positions are set"
         )
-    wanted = _by_partition(graph, wishes, facts)
+    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
     _refuse_incomplete(wanted, facts)
-    positions = _positions(wanted, admin)
+    positions = offsets_for(wanted, admin)
     if positions:
         admin.commit(graph.application, positions)
     registry.write(_entries(graph, wanted, facts))
@@ -90,17 +90,24 @@ def set_positions(
     return positions
 
 
-def _by_partition(graph: Graph, wishes: Sequence[Wish], facts: Facts) -> dict[TopicPartition, str]:
-    """Return where each partition is to go on; later wishes overrule earlier ones."""
+def by_partition(
+    graph: Graph, wishes: Sequence[Wish], topics: Mapping[str, TopicFacts]
+) -> dict[TopicPartition, str]:
+    """Return where each partition is to go on; later wishes overrule earlier ones.
+
+    Args:
+        graph: of the application.
+        wishes: as they were given.
+        topics: those whose positions can be set.
+
+    Raises:
+        ConfigurationError: a topic is not among them, or has no such partition.
+    """
     wanted: dict[TopicPartition, str] = {}
-    sources = source_topics(graph)
     for wish in wishes:
-        if wish.topic not in sources:
-            raise ConfigurationError(
-                f"{wish.topic!r} is no source topic of application {graph.application!r}; "
-                f"expected one of {', '.join(sources)}"
-            )
-        count = facts.topics[wish.topic].partitions
+        if wish.topic not in topics:
+            raise ConfigurationError(_not_read(graph, wish.topic, sorted(topics)))
+        count = topics[wish.topic].partitions
         if not count or (wish.number is not None and wish.number >= count):
             raise ConfigurationError(
                 f"topic {wish.topic!r} has {count} partitions, so there is no partition "
@@ -109,6 +116,22 @@ def _by_partition(graph: Graph, wishes: Sequence[Wish], facts: Facts) -> dict[To
         numbers = range(count) if wish.number is None else [wish.number]
         wanted.update({TopicPartition(wish.topic, number): wish.where for number in numbers})
     return wanted
+
+
+def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
+    name = graph.application
+    if topic in {persister.topic for persister in graph.persisters}:
+        return (
+            f"topic {topic!r} of application {name!r} is read by what fills its tables alone; to "
+            f"set where these go on, add --tables"
+        )
+    if topic in source_topics(graph):
+        return (
+            f"topic {topic!r} of application {name!r} is read by its transforms, and by nothing "
+            f"that fills tables; to set where the transforms go on, leave --tables out"
+        )
+    expected = f"expected one of {', '.join(topics)}" if topics else "it reads none"
+    return f"{topic!r} is no source topic of application {name!r}; {expected}"
 
 
 def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
@@ -135,8 +158,12 @@ def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
             )
 
 
-def _positions(wanted: dict[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
-    """Return an offset for each partition that is to move, within its log."""
+def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
+    """Return an offset for each partition that is to move, within its log.
+
+    Raises:
+        ConfigurationError: an offset is not in the log.
+    """
     moving = {p: where for p, where in wanted.items() if where != COMMITTED}
     bounds = admin.log_bounds(list(moving))
     positions: list[Position] = []

@@ -115,7 +115,7 @@ class _Task:
     def drop(self, claim_at: float) -> None:
         """Forget rows and claim."""
         self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
-        self.records, self.claim_at = 0, claim_at
+        self.records, self.end_reached, self.claim_at = 0, 0, claim_at
 
 
 class PersisterWorker:
@@ -198,7 +198,7 @@ class PersisterWorker:
         self._was_assigned = True
         for partition in sorted(partitions):
             self.tasks[partition] = _Task(partition, self._makers[partition.topic])
-        return [Position(*partition, 0) for partition in partitions]
+        return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Write what is complete and let partitions go."""
@@ -263,21 +263,16 @@ class PersisterWorker:
 
     def _offsets(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
         """Return where to go on, or start; refuse what the log no longer has."""
-        firsts = self._log.beginning_offsets([claim.partition for claim in claims])
+        partitions = [claim.partition for claim in claims]
+        firsts, ends = self._log.beginning_offsets(partitions), self._log.end_offsets(partitions)
         new = [claim.partition for claim in claims if claim.next_offset is None]
         offsets = dict(self._start(new)) if new else {}
         for claim in claims:
             if claim.next_offset is None:
                 continue
-            first = firsts[claim.partition]
-            if claim.next_offset < first:
-                raise PositionLost(
-                    f"{claim.partition}: the database holds what comes before offset "
-                    f"{claim.next_offset}, and the log begins at {first}: the offsets between "
-                    f"are gone. To go on without them, stop all workers and run in the database: "
-                    f"UPDATE eosframework.positions SET next_offset = {first} WHERE topic = "
-                    f"'{claim.partition.topic}' AND partition = {claim.partition.partition}"
-                )
+            first, end = firsts[claim.partition], ends[claim.partition]
+            if not first <= claim.next_offset <= end:
+                raise _position_lost(claim.partition, claim.next_offset, first, end)
             offsets[claim.partition] = claim.next_offset
         return offsets
 
@@ -298,7 +293,8 @@ class PersisterWorker:
                 task.failure, task.batch = error, task.batch.up_to(error.offset)
             task.records += len(messages)
         for partition, offset in fetched.ends.items():
-            if (task := self.tasks.get(partition)) is not None:
+            task = self.tasks.get(partition)
+            if task is not None and task.state is TaskState.RUNNING:
                 task.end_reached = offset
 
     # --- writing ------------------------------------------------------------------------
@@ -425,3 +421,16 @@ class PersisterWorker:
         self._release(list(self.tasks.values()), "partition_released")
         self._store.close()
         self._log.close(leave=self._options.leave_on_stop)
+
+
+def _position_lost(partition: TopicPartition, position: int, first: int, end: int) -> PositionLost:
+    if position < first:
+        place, consequence, there = f"begins at {first}", "the offsets between are gone", first
+    else:
+        place, there = f"ends at {end}", end
+        consequence = "it was cut short, and what comes next may be other records"
+    return PositionLost(
+        f"{partition}: the database holds what comes before offset {position}, and the log "
+        f"{place}: {consequence}. To go on from there, stop all workers and run: eosframework "
+        f"positions set APP --tables '{partition}={there}'"
+    )

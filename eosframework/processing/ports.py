@@ -71,7 +71,10 @@ class RebalanceListener(Protocol):
     """Told about partitions, inside the consumer's callback."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Take the partitions over and return where to read each of them from."""
+        """Take the partitions over and return where to read each of them from.
+
+        A position without an offset is sought before the partition is resumed.
+        """
         ...
 
     def revoked(self, partitions: list[TopicPartition]) -> None:

@@ -81,7 +81,7 @@ class TablesWorld(Pipeline):
     def run(self, command: str, *arguments: str, seconds: float = 90) -> Finished:
         """Run another command on this topology to its end."""
         return Folder(self.directory, self.bootstrap_servers).run(
-            command,
+            *command.split(),
             str(self.topology_file),
             *arguments,
             environment={"EOS_DATABASE__DSN": self.dsn},

@@ -15,6 +15,11 @@ from pydantic import BaseModel, SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from eosframework.database.persisting import PostgresRowStore
+from eosframework.database.table_positions import (
+    StoredPosition,
+    store_positions,
+    stored_positions,
+)
 from eosframework.errors import Overtaken, RowRefused, StartRefused
 from eosframework.persisting.ports import Batch, Claim, Deletion, TableRows
 from eosframework.records import TopicPartition
@@ -239,6 +244,20 @@ def test_a_topic_made_again_is_refused(world: World) -> None:
     with pytest.raises(StartRefused, match="deleted and created again"):
         world.store("another").claim([P0])
     assert store.claim([P0])[0].epoch == 2
+
+
+def test_a_position_that_is_set_is_taken_from_whoever_writes_by_it(world: World) -> None:
+    store = world.store()
+    claims = store.claim([P0, P1])
+    store.write([batch(claim, sink("t"), {"id": claim.epoch, "name": "a"}) for claim in claims[:1]])
+    store_positions(world.database, "app", [StoredPosition(P0, "another", 7)])
+    with pytest.raises(Overtaken):
+        store.write([batch(Claim(P0, 1, 1), sink("t"), {"id": 9, "name": "zombie"})])
+    assert stored_positions(world.database, "app") == [
+        StoredPosition(P0, "another", 7),
+        StoredPosition(P1, "id", None),
+    ]
+    assert world.store("another").claim([P0]) == [Claim(P0, 3, 7)]
 
 
 def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:

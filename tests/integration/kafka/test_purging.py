@@ -53,7 +53,10 @@ class Log:
 
 @pytest.fixture
 def make_log(kafka: KafkaService, unique_name: Callable[[str], str]) -> Callable[..., Log]:
-    return lambda **config: Log(kafka.bootstrap_servers, unique_name("purged"), **config)
+    def make(**config: str) -> Log:
+        return Log(kafka.bootstrap_servers, unique_name("purged"), **config)
+
+    return make
 
 
 def test_what_is_committed_is_removed_once_in_an_interval(make_log: Callable[..., Log]) -> None:

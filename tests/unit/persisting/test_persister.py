@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework.errors import DatabaseAway, InstanceFenced, PositionLost, RecordFailed
+from eosframework.persisting.ports import Batch, Written
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.records import Position, TopicPartition
 from eosframework.serdes import JSON, STRING
@@ -105,6 +106,21 @@ def test_it_goes_on_where_the_database_is_and_not_where_the_group_is(store: Memo
 def test_where_a_partition_starts_is_stored_although_nothing_comes(store: MemoryStore) -> None:
     Run(broker_with(*rows(1, 2)), store, start=2).to_the_end()
     assert store.positions == {P0: 2}
+
+
+def test_a_database_that_went_back_is_filled_again_before_it_counts_as_caught_up() -> None:
+    class GoesBack(MemoryStore):
+        def write(self, batches: Sequence[Batch]) -> Written:
+            if len(self.epochs) == self.epochs.get(P0) and run.worker.tasks[P0].end_reached:
+                self.positions[P0] = 5
+                self.rows["t"] = self.rows["t"][:5]
+                raise DatabaseAway("a standby takes over")
+            return super().write(batches)
+
+    store = GoesBack(positions={P0: 0})
+    run = Run(broker_with(*rows(*range(25))), store)
+    assert run.to_the_end() == rows(*range(25))
+    assert store.epochs == {P0: 2}
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -1,0 +1,112 @@
+"""Where tables go on is shown and set; a position that the log does not have is never guessed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.pipeline import wait_until
+from tests.support.tables import TablesWorld
+
+MakeTables = Callable[..., TablesWorld]
+
+
+@pytest.fixture
+def world(make_tables: MakeTables) -> TablesWorld:
+    """One partition of a hundred records, all of them in the table."""
+    world = make_tables(partitions=1)
+    world.see("CREATE TABLE numbers (n bigint)")
+    world.apply()
+    world.feed(100)
+    world.finish()
+    return world
+
+
+def set_position(world: TablesWorld, *wishes: str) -> str:
+    done = world.run("positions set", *wishes, "--tables")
+    assert done.exit_code in (0, 1), done.err
+    return done.error if done.exit_code else done.out
+
+
+def refusal(world: TablesWorld, exit_code: int = 2) -> str:
+    done = world.run("run-worker", "--until-caught-up")
+    assert done.exit_code == exit_code, done.err
+    return done.error
+
+
+def test_a_table_is_filled_again_from_where_it_is_set(world: TablesWorld) -> None:
+    world.see("TRUNCATE numbers")
+    assert set_position(world, f"{world.source}[0]=40") == f"{world.source}[0] goes on at 40\n"
+    world.finish()
+    assert world.count() == 60
+    world.see("TRUNCATE numbers")
+    set_position(world, f"{world.source}=earliest")
+    world.finish()
+    assert world.kept().clean, world.kept()
+    [shown] = world.run("positions show", "--tables", "--json").json["positions"]
+    assert shown == {
+        "topic": world.source,
+        "partition": 0,
+        "committed": 100,
+        "committed_before": True,
+        "first": 0,
+        "end": 100,
+    }
+
+
+def test_a_position_that_cannot_be_set_is_refused(world: TablesWorld) -> None:
+    without = world.run("positions set", f"{world.source}=earliest")
+    assert without.exit_code == 1
+    assert "to set where these go on, add --tables" in without.error
+    assert "committed sets nothing" in set_position(world, f"{world.source}=committed")
+    assert "offset 101 of" in set_position(world, f"{world.source}[0]=101")
+    assert "'nope' is no source topic" in set_position(world, "nope=earliest")
+    worker = world.start_worker()
+    worker.wait_for_event("partition_claimed")
+    assert "1 running workers that fill tables; stop" in set_position(world, f"{world.source}[0]=1")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert world.kept().clean, world.kept()
+
+
+def test_records_that_are_gone_before_they_were_written_are_told_of(world: TablesWorld) -> None:
+    world.feed(50)
+    admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
+    for answer in admin.delete_records([TopicPartition(world.source, 0, 120)]).values():
+        answer.result(30)
+    said = refusal(world)
+    assert "the offsets between are gone" in said
+    command = said.partition("eosframework positions set APP --tables ")[2]
+    assert command == f"'{world.source}[0]=120'"
+    set_position(world, command.strip("'"))
+    world.finish()
+    assert world.count() == 130
+
+
+def test_a_position_behind_the_end_of_the_log_is_told_of(world: TablesWorld) -> None:
+    world.see("UPDATE eosframework.positions SET next_offset = 1000")
+    said = refusal(world)
+    assert "holds what comes before offset 1000, and the log ends at 100: it was cut short" in said
+    assert said.endswith(f"eosframework positions set APP --tables '{world.source}[0]=100'")
+    assert world.count() == 100
+
+
+def test_a_topic_made_again_is_refused_until_its_positions_are_set(world: TablesWorld) -> None:
+    admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
+    for answer in admin.delete_topics([world.source]).values():
+        answer.result(30)
+
+    def made_again() -> bool:
+        [answer] = admin.create_topics([NewTopic(world.source, 1, 1)]).values()
+        return answer.exception(30) is None
+
+    wait_until(made_again, "the topic again")
+    assert f"positions set APP --tables {world.source}=earliest" in refusal(world, 1)
+    set_position(world, f"{world.source}=earliest")
+    world.feed(10)
+    world.finish()
+    assert world.count() == 110
