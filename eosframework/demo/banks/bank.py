@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -12,6 +13,7 @@ from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate, translating
 from eosframework.demo.banks.reading import Reader
 from eosframework.demo.banks.relays import Relays
+from eosframework.demo.banks.verdict import Ledgers
 from eosframework.demo.files import example_file
 from eosframework.demo.kills import Kill
 from eosframework.demo.workers import Workers
@@ -118,6 +120,15 @@ class Bank:
     def reader(self) -> Reader:
         """Return a new reader of its books."""
         return Reader(self.name, self.database)
+
+    def ledgers(self) -> Ledgers:
+        """Return its accounts and ledgers as they are now, line by line.
+
+        Raises:
+            DatabaseAway: the database cannot be had.
+        """
+        with closing(self.reader()) as reader:
+            return reader.ledgers()
 
     def close(self) -> None:
         """Stop relays and workers in order.

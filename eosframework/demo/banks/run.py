@@ -129,24 +129,26 @@ class _Demo:
         self._kill_points = kill_points(plan.transfers, plan.kills, self._chance)
         self._victims = deal(plan.kills, self._chance)
         self._kills = 0
+        self._banks: dict[str, Bank] = {}
 
     def run(self) -> Outcome:
         make_importable()
-        banks = {name: self._bank(name) for name in BANKS}
-        self._stage.create_topics([bank.topic for bank in banks.values()])
+        self._banks.update((name, self._bank(name)) for name in BANKS)
+        banks = self._banks.values()
+        self._stage.create_topics([bank.topic for bank in banks])
         with ExitStack() as cleanup:
-            examiner = Examiner([bank.reader() for bank in banks.values()], self._start)
+            examiner = Examiner([bank.reader() for bank in banks], self._start)
             examiner.start()
             cleanup.callback(examiner.stop)
             self._story.say("an examiner looks at both banks from now on: no cent may be missing")
-            self._open(banks)
-            tellers = self._tellers(banks)
+            self._open()
+            tellers = self._tellers()
             cleanup.callback(tellers.stop)
             with self._story.bars(self._plan.transfers, "answered", "debited", "credited") as bars:
-                self._transfer(banks, tellers, examiner, bars)
-                self._settle(banks, tellers, examiner, bars)
-            self._close(banks)
-        return self._judge(banks, tellers, examiner)
+                self._transfer(tellers, examiner, bars)
+                self._settle(tellers, examiner, bars)
+            self._close()
+        return self._judge(tellers, examiner)
 
     def _bank(self, name: str) -> Bank:
         keep = self._plan.keep
@@ -162,12 +164,12 @@ class _Demo:
         self._stage.stopping.check()
         return bank
 
-    def _open(self, banks: dict[str, Bank]) -> None:
+    def _open(self) -> None:
         """Start relays and workers, and wait until they work."""
-        for bank in banks.values():
+        for bank in self._banks.values():
             bank.open(self._stage.cluster.bootstrap_servers)
         deadline = time.monotonic() + OPENING_SECONDS
-        while not all(bank.is_at_work for bank in banks.values()):
+        while not all(bank.is_at_work for bank in self._banks.values()):
             if time.monotonic() > deadline:
                 raise RunError(
                     f"relays and workers were not at work after {OPENING_SECONDS:g} s; see their "
@@ -175,14 +177,14 @@ class _Demo:
                 )
             time.sleep(LOOK_SECONDS)
             self._stage.stopping.check()
-            for bank in banks.values():
+            for bank in self._banks.values():
                 bank.require_running()
         self._story.say("relays and workers of both banks are at work")
 
-    def _tellers(self, banks: dict[str, Bank]) -> Tellers:
+    def _tellers(self) -> Tellers:
         plan = self._plan
         orders = draw_orders(plan.transfers, plan.per_second, self._accounts, self._chance)
-        tellers = Tellers(orders, banks)
+        tellers = Tellers(orders, self._banks)
         self._story.say(
             f"{plan.transfers:,} transfers are asked for, {plan.per_second:,} a second; "
             f"{plan.kills} kills are planned (--seed {plan.seed})"
@@ -190,22 +192,21 @@ class _Demo:
         tellers.start()
         return tellers
 
-    def _transfer(
-        self, banks: dict[str, Bank], tellers: Tellers, examiner: Examiner, bars: Bars
-    ) -> None:
+    def _transfer(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
         """Kill until all transfers are answered and all kills done, or something is wrong."""
-        while not examiner.wrong:
-            self._look(banks, tellers, examiner, bars)
-            if self._kills == self._plan.kills:
-                if tellers.answered == self._plan.transfers:
-                    return
-            elif tellers.answered >= self._kill_points[self._kills]:
-                self._kill(banks)
+        plan = self._plan
+        while tellers.answered < plan.transfers and not examiner.wrong:
+            self._look(tellers, examiner, bars)
+            if self._kills < plan.kills and tellers.answered >= self._kill_points[self._kills]:
+                self._kill()
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while self._kills < plan.kills and not examiner.wrong and time.monotonic() < deadline:
+            self._look(tellers, examiner, bars)
+            self._kill()
 
-    def _kill(self, banks: dict[str, Bank]) -> None:
+    def _kill(self) -> None:
         """Kill what is next, or nothing as long as it is not at work."""
-        name = BANKS[self._kills % 2]
-        bank = banks[name]
+        bank = self._banks[BANKS[self._kills % 2]]
         kinds: dict[str, Callable[[], Kill | None]] = {
             "worker": lambda: bank.kill_worker(self._chance),
             "relay": bank.kill_relay,
@@ -215,21 +216,17 @@ class _Demo:
             self._kills += 1
             self._story.say(f"kill {self._kills} of {self._plan.kills}: {kill}", style="red")
 
-    def _look(
-        self, banks: dict[str, Bank], tellers: Tellers, examiner: Examiner, bars: Bars
-    ) -> None:
+    def _look(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
         time.sleep(LOOK_SECONDS)
         self._stage.stopping.check()
         tellers.require_running()
         examiner.require_running()
-        for bank in banks.values():
+        for bank in self._banks.values():
             bank.require_running()
         if (sample := examiner.latest) is not None:
             bars.show(tellers.answered, sample.debited, sample.credited)
 
-    def _settle(
-        self, banks: dict[str, Bank], tellers: Tellers, examiner: Examiner, bars: Bars
-    ) -> None:
+    def _settle(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
         """Wait until everything that was debited is credited."""
         if examiner.wrong:
             self._story.say("the examiner found something: no more is asked for", style="bold red")
@@ -243,16 +240,16 @@ class _Demo:
                     f"{count:,} transfers were still on the way {CATCH_UP_SECONDS:g} s after the "
                     f"last debit; see the logs in {self._stage.directory} (--keep leaves it there)"
                 )
-            self._look(banks, tellers, examiner, bars)
+            self._look(tellers, examiner, bars)
 
-    def _close(self, banks: dict[str, Bank]) -> None:
-        for bank in banks.values():
+    def _close(self) -> None:
+        for bank in self._banks.values():
             bank.close()
         self._story.say("nothing is on the way; relays and workers were asked to stop, and did")
 
-    def _judge(self, banks: dict[str, Bank], tellers: Tellers, examiner: Examiner) -> Outcome:
+    def _judge(self, tellers: Tellers, examiner: Examiner) -> Outcome:
         self._stage.stopping.check()
-        first, second = (bank.reader().ledgers() for bank in banks.values())
+        first, second = (bank.ledgers() for bank in self._banks.values())
         opening = {k: v for accounts in self._accounts.values() for k, v in accounts.items()}
         outcome = Outcome(
             verdict=judge((first, second), opening, tellers.confirmed),
@@ -262,7 +259,7 @@ class _Demo:
             wrong_samples=examiner.wrong,
             planned_kills=self._plan.kills,
             kills=self._kills,
-            deaths_seen=sum(bank.deaths_seen() for bank in banks.values()),
+            deaths_seen=sum(bank.deaths_seen() for bank in self._banks.values()),
             seconds=self._story.seconds,
         )
         self._say_verdict(outcome, examiner.findings)
