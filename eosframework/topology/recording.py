@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -14,6 +15,9 @@ from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike, serde_of
 from eosframework.topology.loaded import Place
 from eosframework.topology.spec import DeadLetter, SinkSpec, SourceSpec, StepSpec, TableSpec
+
+FunctionLike = Callable[..., Any] | str
+"""A function, or the `module:attribute` that it can be imported by."""
 
 
 @dataclass(eq=False, slots=True)
