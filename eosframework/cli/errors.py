@@ -17,7 +17,8 @@ _HEAD = """\
 # Errors of the transactional calls
 
 Generated from `eosframework/kafka/failures.yaml` by `eosframework errors --markdown`.
-Look a code up by librdkafka's name or by the one that Java or older documents use.
+Look a code up by librdkafka's name or by the one that Java or older documents use, and one of
+PostgreSQL's ([below](#errors-of-the-database)) by its SQLSTATE.
 
 """
 
@@ -39,46 +40,53 @@ def errors(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE", help="Only this one: a name (_FENCED, InvalidPidMapping) or a number."
+            metavar="CODE",
+            help="Only this one: a name (_FENCED, InvalidPidMapping), a number, or a SQLSTATE of "
+            "PostgreSQL's (40P01).",
         ),
     ] = None,
     as_json: JsonOption = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = False,
 ) -> None:
-    """Print what each Kafka error means and what a worker does."""
+    """Print what each error of Kafka or PostgreSQL means and what a worker does."""
+    from eosframework.cli import errors_database as database
     from eosframework.kafka.taxonomy import table
 
     content = table()
-    chosen = _find(content, code) if code else list(content.failures.values())
+    states = database.find(code)
+    chosen = list(content.failures.values()) if code is None else _named(content, code)
+    if not (chosen or states):
+        raise ConfigurationError(_unknown(content, code or ""))
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(as_data(content, chosen), option=orjson.OPT_INDENT_2).decode())
+        report = as_data(content, chosen) | database.as_data(states)
+        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
     elif as_markdown:
         typer.echo(markdown(content), nl=False)
     else:
-        typer.echo("\n\n".join(_text(failure) for failure in chosen))
+        texts = [_text(failure) for failure in chosen]
+        typer.echo("\n\n".join([*texts, *database.texts(states)]))
 
 
-def _find(content: Table, code: str) -> list[Failure]:
+def _named(content: Table, code: str) -> list[Failure]:
     """Return what goes by this name or number, old names included."""
     wanted = code.casefold().lstrip("_")
-    found = [
+    return [
         failure
         for number, failure in content.failures.items()
         if code == str(number)
         or wanted in {name.casefold().lstrip("_") for name in (failure.name, *failure.aliases)}
     ]
-    if found:
-        return found
+
+
+def _unknown(content: Table, code: str) -> str:
     from difflib import get_close_matches
 
     names = [name for row in content.failures.values() for name in (row.name, *row.aliases)]
     close = get_close_matches(code, names, n=3, cutoff=0.5)
-    raise ConfigurationError(
-        f"there is no error {code!r} in the table; "
-        + (f"did you mean {', '.join(close)}?" if close else "see `eosframework errors`")
-    )
+    hint = f"did you mean {', '.join(close)}?" if close else "see `eosframework errors`"
+    return f"there is no error {code!r} in the table; {hint}"
 
 
 def as_data(content: Table, chosen: list[Failure]) -> dict[str, Any]:
@@ -159,7 +167,10 @@ def markdown(content: Table) -> str:
     for flag, by_call in content.others.items():
         calls = ", ".join(f"{call}: **{action.name}**" for call, action in by_call.items())
         lines.append(f"| any other, flagged {flag} | | {calls} | no | | |")
-    return _HEAD + _actions_table(content) + "\n## Errors\n\n" + "\n".join(lines) + "\n" + _NOTES
+    from eosframework.cli import errors_database as database
+
+    errors = "\n## Errors\n\n" + "\n".join(lines) + "\n"
+    return _HEAD + _actions_table(content) + errors + _NOTES + database.markdown()
 
 
 def _actions_table(content: Table) -> str:

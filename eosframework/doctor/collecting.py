@@ -15,7 +15,7 @@ from eosframework.doctor.findings import Seen, Unseen, not_asked
 from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
-from eosframework.kafka.guards import Facts, gather, sink_topics, source_topics
+from eosframework.kafka.guards import Facts, gather, persisted_topics, sink_topics, source_topics
 from eosframework.kafka.leases import task_names
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -28,6 +28,7 @@ from eosframework.kafka.worker_clients import (
 from eosframework.leasing import id_source, known_leases
 from eosframework.topology.graph import Graph
 from eosframework.txnid import TransactionalId, registry_topic
+from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
 
@@ -54,7 +55,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
     application = graph.application
     sources, sinks = tuple(source_topics(graph)), tuple(sink_topics(graph))
     registry = registry_topic(application)
-    own = [*sources, *(topic for topic in sinks if topic not in sources), registry]
+    persisted = tuple(persisted_topics(graph))
+    own = list(dict.fromkeys([*sources, *sinks, *persisted, registry]))
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
         leases = seen("leased transactional ids", partial(_leases, graph, settings, topics))
@@ -70,7 +72,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
         refused = pool.submit(refused_properties, application, settings)
         grouped = _Grouped(graph, within, admin, topics)
-        group = pool.submit(grouped.ask, f"consumer group {application}", grouped.members)
+        group = pool.submit(grouped.members, application)
+        tables_group = pool.submit(grouped.members, tables_group_of(application))
         facts = grouped.ask("registry and committed offsets", grouped.facts)
         event_times = grouped.event_times(facts)
         told = coordinated.result()
@@ -97,6 +100,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             lacking=told.lacking,
             event_times=event_times,
             leases=leases,
+            persisted=persisted,
+            tables_group=tables_group.result() if persisted else None,
         )
 
 
@@ -164,8 +169,8 @@ class _Grouped:
             return Seen(not_asked(what, CONSUMER_OFFSETS))
         return seen(what, question)
 
-    def members(self) -> GroupFacts:
-        return self._admin.describe_group(self._graph.application)
+    def members(self, group: str) -> Seen[GroupFacts]:
+        return self.ask(f"consumer group {group}", partial(self._admin.describe_group, group))
 
     def facts(self) -> Facts:
         registry = Registry(self._graph.application, self._settings, self._admin)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from eosframework.doctor.findings import Check, Observation, Severity, Unseen
+from eosframework.doctor.findings import Check, Observation, Seen, Severity, Unseen
 from eosframework.doctor.snapshot import Snapshot
 from eosframework.errors import StartRefused, TopologyError
+from eosframework.kafka.admin import GroupFacts
 from eosframework.kafka.guards import (
     refuse_another_application,
     refuse_another_cluster,
@@ -17,7 +18,7 @@ from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.transactions.coordinators import Listed
 from eosframework.kafka.transactions.formats import State
-from eosframework.txnid import co_partitioned
+from eosframework.txnid import co_partitioned, tables_group
 
 _FRAMEWORKS_OWN = ("backfill.", "relay.")
 
@@ -31,17 +32,20 @@ def another_cluster(snapshot: Snapshot) -> Iterator[Observation]:
 def another_application(snapshot: Snapshot) -> Iterator[Observation]:
     """Find another application of the same name."""
     facts = snapshot.facts.read()
-    if not _strangers(snapshot):
+    if not _strangers(snapshot.group):
         yield from _refused(snapshot, partial(refuse_another_application, snapshot.graph, facts))
 
 
 def foreign_members(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find members of the group that are no workers of this framework."""
-    if strangers := _strangers(snapshot):
-        yield Observation(
-            f"consumer group {snapshot.graph.application}",
-            f"{len(strangers)} members of client.id {', '.join(sorted(set(strangers)))}",
-        )
+    """Find members of the groups that are no workers of this framework."""
+    application = snapshot.graph.application
+    groups = {application: snapshot.group, tables_group(application): snapshot.tables_group}
+    for group, seen in groups.items():
+        if seen is not None and (strangers := _strangers(seen)):
+            yield Observation(
+                f"consumer group {group}",
+                f"{len(strangers)} members of client.id {', '.join(sorted(set(strangers)))}",
+            )
 
 
 def changed_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -117,8 +121,8 @@ def _refused(snapshot: Snapshot, rule: Callable[[], object]) -> Iterator[Observa
         yield Observation(f"application {snapshot.graph.application}", str(error))
 
 
-def _strangers(snapshot: Snapshot) -> list[str]:
-    members = snapshot.group.read().client_ids
+def _strangers(group: Seen[GroupFacts]) -> list[str]:
+    members = group.read().client_ids
     return [client_id for client_id in members if not client_id.startswith(CLIENT_ID)]
 
 

@@ -8,17 +8,22 @@ from eosframework.config import Guarantee, Ids
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import grant
 from eosframework.doctor.snapshot import Snapshot
-from eosframework.kafka.access import Access, topic_access
+from eosframework.kafka.access import Access, tables_access, topic_access
+from eosframework.txnid import tables_group
 
 
 def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
     """Find operations on topics and the group that are not allowed."""
-    for access in topic_access(snapshot.graph, snapshot.sources, snapshot.sinks):
+    groups = {snapshot.graph.application: snapshot.group}
+    if snapshot.tables_group is not None:
+        groups[tables_group(snapshot.graph.application)] = snapshot.tables_group
+    needed = topic_access(snapshot.graph, snapshot.sources, snapshot.sinks)
+    for access in dict.fromkeys([*needed, *tables_access(snapshot.graph)]):
         if access.kind == "Topic":
             found = snapshot.existing(access.name or "").get(access.name or "")
             allowed = found.allowed if found else None
         else:
-            allowed = snapshot.group.read().allowed
+            allowed = groups[access.name or ""].read().allowed
         yield from _missing(snapshot, access, allowed)
 
 

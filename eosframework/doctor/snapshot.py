@@ -51,6 +51,8 @@ class Snapshot:
         event_times: by source; one that has no record is missing.
         leases: the tasks that have leased ids, those that would get one at a start included, by
             id; None: ids are derived.
+        persisted: topics that go to tables; some are inputs, some the application's own.
+        tables_group: of what fills tables; None: nothing does.
     """
 
     taken_at: datetime
@@ -75,6 +77,8 @@ class Snapshot:
     lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
+    persisted: tuple[str, ...] = ()
+    tables_group: Seen[GroupFacts] | None = None
 
     @property
     def servers(self) -> str:

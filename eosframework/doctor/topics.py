@@ -18,7 +18,7 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
             continue
         if name in snapshot.sinks:
             yield Observation(f"topic {name}", "does not exist", mend="eosframework apply APP")
-        elif name in snapshot.sources:
+        elif name in (*snapshot.sources, *snapshot.persisted):
             mend = f"create it, or correct the name {name} in the topology"
             yield Observation(f"topic {name}", "does not exist", mend=mend)
         elif name == snapshot.registry:
@@ -54,6 +54,22 @@ def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
         policy = (facts.values or {}).get("cleanup.policy") or ""
         if "compact" in policy:
             yield Observation(f"topic {topic}", f"cleanup.policy={policy}")
+
+
+def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of rows that lose some before the database has them."""
+    rows = {p.topic for p in snapshot.graph.persisters if p.sub_topology is not None}
+    for topic, facts in snapshot.existing(*rows).items() if rows else ():
+        values = facts.values or {}
+        if "compact" in (values.get("cleanup.policy") or ""):
+            mend = alter_topic(snapshot, topic, "cleanup.policy", "delete")
+            found = f"cleanup.policy={values['cleanup.policy']}"
+            yield Observation(f"topic {topic}", found, mend=mend)
+        for name in ("retention.ms", "retention.bytes"):
+            limit = number_of(values, name)
+            if limit is not None and limit >= 0:
+                mend = alter_topic(snapshot, topic, name, -1)
+                yield Observation(f"topic {topic}", f"{name}={limit}", mend=mend)
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
@@ -186,6 +202,15 @@ CHECKS = (
         "key replaced before it was read.",
         f"{CHANGE_TOPIC} cleanup.policy=delete",
         compacted_topics,
+    ),
+    Check(
+        "rows-retention",
+        Severity.WARNING,
+        "retention.ms=-1 and no compaction of topics that carry rows to tables",
+        "Rows are removed before the database has them, if it is away for as long; the worker "
+        "itself removes those that it has (database.keep_rows_seconds).",
+        f"{CHANGE_TOPIC} retention.ms=-1",
+        rows_retention,
     ),
     Check(
         "batch-size",

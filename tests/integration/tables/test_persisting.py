@@ -152,6 +152,13 @@ def test_a_refused_row_stops_the_worker_after_what_comes_before_it(
     assert world.see("SELECT id FROM totals") == [(1,)]
 
 
+def complaints(world: TablesWorld) -> set[tuple[str, str]]:
+    """What the doctor finds: about what, and what it is."""
+    checks = ("missing-topics", "rows-retention", "topic-and-group-acls", "not-checked")
+    found = world.run("doctor", "--json").json["findings"]
+    return {(row["about"], row["found"]) for row in found if row["check"] in checks}
+
+
 def test_what_is_missing_is_planned_refused_and_made(make_tables: MakeTables) -> None:
     world = make_tables(topology=TRANSFORMED)
     world.see("CREATE TABLE twice (n bigint)")
@@ -165,7 +172,10 @@ def test_what_is_missing_is_planned_refused_and_made(make_tables: MakeTables) ->
     [own] = [t for t in planned["topics"] if t["name"] == rows]
     assert (own["create"], own["partitions"]) == (True, world.partitions)
     assert f"Group {world.name}.tables: Read, Describe" in planned["acls"]
+    assert f"Topic {rows}: Delete" in planned["acls"]
+    assert (f"topic {rows}", "does not exist") in complaints(world)
     world.apply()
+    assert not [about for about, _ in complaints(world) if rows in about]
     world.see(
         "ALTER TABLE doubled DROP COLUMN n; ALTER TABLE doubled ADD n boolean; DROP TABLE twice"
     )

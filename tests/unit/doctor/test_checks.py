@@ -24,6 +24,8 @@ from eosframework.kafka.transactions.hanging import Health, OpenTransaction
 from eosframework.kafka.transactions.probing import Clock
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
 from eosframework.records import Position, TopicPartition
+from eosframework.serdes import JSON
+from eosframework.topology.graph import Persister, Policy
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 
@@ -151,6 +153,24 @@ def with_brokers(**values: str | None) -> Snapshot:
 def with_topic(name: str, found: TopicFacts | Unseen) -> Snapshot:
     topics = {topic: Seen(known) for topic, known in TOPICS.items()}
     return snapshot(topics={**topics, name: Seen(found)})
+
+
+def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
+    """A healthy cluster in which an input and a topic of rows go to tables, but for one topic."""
+    persisters = (
+        Persister("paid", "payments", JSON, JSON, (), Policy.FAIL),
+        Persister("kept", "shop.kept.rows", JSON, JSON, (), Policy.FAIL, "big"),
+    )
+    rows = topic(retention_ms="-1", retention_bytes="-1")
+    kept = {"payments": topic(), "shop.kept.rows": rows}
+    kept[name] = replace(kept[name], **changes)
+    return snapshot(
+        graph=replace(GRAPH, persisters=persisters),
+        topics={topic: Seen(known) for topic, known in {**TOPICS, **kept}.items()},
+        sinks=("large", "shop.kept.rows"),
+        persisted=("payments", "shop.kept.rows"),
+        tables_group=Seen(GroupFacts(("eosframework-consumer",), EVERYTHING)),
+    )
 
 
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
@@ -378,6 +398,27 @@ CASES = [
     ),
     Case(
         "missing-topics",
+        E,
+        lambda: with_tables("payments", exists=False),
+        "does not exist",
+        "create it, or correct the name payments",
+    ),
+    Case(
+        "rows-retention",
+        W,
+        lambda: with_tables(values=TOPIC_VALUES),
+        "retention.ms=604800000",
+        "retention.ms=-1",
+    ),
+    Case(
+        "rows-retention",
+        W,
+        lambda: with_tables(values={"cleanup.policy": "compact,delete"}),
+        "cleanup.policy=compact,delete",
+        "cleanup.policy=delete",
+    ),
+    Case(
+        "missing-topics",
         N,
         lambda: with_topic("shop.registry", TopicFacts(exists=False)),
         "does not exist yet",
@@ -546,6 +587,13 @@ CASES = [
         "stop them",
     ),
     Case(
+        "group-members",
+        E,
+        lambda: replace(with_tables(), tables_group=Seen(GroupFacts(("sarama",), EVERYTHING))),
+        "1 members of client.id sarama",
+        "stop them",
+    ),
+    Case(
         "changed-topics",
         E,
         lambda: snapshot(
@@ -647,6 +695,20 @@ CASES = [
         "--operation Read --group shop",
     ),
     Case(
+        "topic-and-group-acls",
+        E,
+        lambda: with_tables("payments", allowed=frozenset({"Describe"})),
+        "Read is not allowed",
+        "--operation Read --topic payments",
+    ),
+    Case(
+        "topic-and-group-acls",
+        E,
+        lambda: replace(with_tables(), tables_group=Seen(GroupFacts((), frozenset({"Describe"})))),
+        "Read is not allowed",
+        "--operation Read --group shop.tables",
+    ),
+    Case(
         "registry-acls",
         E,
         lambda: with_topic(
@@ -707,6 +769,7 @@ def findings_of(found: Snapshot, check: str) -> list[Finding]:
 
 def test_nothing_is_found_in_a_healthy_cluster_but_what_cannot_be_seen() -> None:
     assert [finding.check for finding in examine(snapshot()).findings] == ["readers"]
+    assert [finding.check for finding in examine(with_tables()).findings] == ["readers"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.severity}")

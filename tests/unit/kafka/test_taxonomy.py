@@ -212,6 +212,14 @@ def test_json_has_every_error_with_every_call():
     assert all(set(row["calls"]) == set(Call) for row in content["errors"])
 
 
+def test_an_error_of_the_database_goes_by_its_state_or_class():
+    run = CliRunner().invoke(app, ["errors", "53100", "--json"])
+    [found] = orjson.loads(run.stdout)["database"]["states"]
+    assert (found["state"], found["category"]) == ("53", "away")
+    assert "SQLSTATE 25P03" in CliRunner().invoke(app, ["errors", "25p03"]).stdout
+    assert orjson.loads(run.stdout)["errors"] == []
+
+
 def test_an_unknown_code_is_answered_with_the_closest_ones():
     result = CliRunner().invoke(app, ["errors", "InvalidPidMaping"])
     assert isinstance(result.exception, errors.ConfigurationError)
