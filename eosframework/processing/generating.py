@@ -31,26 +31,19 @@ step that failed, so that naming it costs nothing as long as nothing fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType
 from typing import Any, Protocol
 
-from eosframework.operators.session import Journal, undo
-from eosframework.processing.conversions import (
-    as_bytes,
-    as_milliseconds,
-    as_topic,
-    unpack_record,
-)
+from eosframework.operators.session import Journal
+from eosframework.processing.lines import Current, Lines, Site
+from eosframework.processing.lines import Slots as Slots
 from eosframework.processing.ports import Message, Output
-from eosframework.records import Record
-from eosframework.serdes import Serde
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
     Function,
     Node,
-    OnError,
     Operator,
     Sink,
     Source,
@@ -72,7 +65,7 @@ class State(Protocol):
         ...
 
 
-Failed = Callable[["Site", Message, Exception, list[Output]], None]
+Failed = Callable[[Site, Message, Exception, list[Output]], None]
 """Told about a record that failed; may append what stands for it, or raise."""
 
 
@@ -102,66 +95,8 @@ class Run(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A place in the topology where a record can fail, and what happens to it then."""
-
-    name: str
-    on_error: OnError
-
-
-class Slots:
-    """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
-
-    def __init__(self) -> None:
-        self.keyed: list[Aggregate] = []
-        self.emitting: list[Aggregate] = []
-
-    def of(self, node: Aggregate) -> int:
-        """Return the slot of a node."""
-        if node not in self.keyed:
-            self.keyed.append(node)
-            if node.emit is not Emit.EACH:
-                self.emitting.append(node)
-        return self.keyed.index(node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Current:
-    """The variables that hold a record at one place of the generated function.
-
-    Args:
-        key_bytes: variable with the encoded key as it came in; None once the key changed.
-        key_serde: what `key_bytes` is encoded with.
-    """
-
-    key: str
-    value: str
-    timestamp: str
-    headers: str
-    key_bytes: str | None
-    key_serde: Serde
-
-
-class Writer:
+class Writer(Lines):
     """Writes the function line by line and remembers which step each line belongs to."""
-
-    def __init__(self, slots: Slots) -> None:
-        self.lines: list[str] = []
-        self._slots = slots
-        self._used: dict[int, str] = {}
-        self._sites: dict[int, Site] = {}
-        self._site = Site("", OnError())
-        self._count = 0
-        self.names: dict[str, Any] = {
-            "Record": Record,
-            "as_bytes": as_bytes,
-            "as_milliseconds": as_milliseconds,
-            "as_topic": as_topic,
-            "unpack_record": unpack_record,
-            "site_of": self._site_of,
-            "undo": undo,
-        }
 
     def compiled(self, name: str) -> tuple[Run, str]:
         """Return the function that was written, and its text."""
@@ -182,7 +117,7 @@ class Writer:
         self._site = Site(node.name, node.on_error)
         key = self._decode(3, "m.key()", node.store.key)
         self._line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
-        current = _Current(key, "v", "t", "h", "kb", node.store.key)
+        current = Current(key, "v", "t", "h", "kb", node.store.key)
         self._write_children(3, node.children, current)
         self._write_end(begin, receipts=False)
 
@@ -210,20 +145,7 @@ class Writer:
             self._insert(begin + 1, ["  journal.clear()"])
             self._insert(begin, [" journal = state.journal", *slots])
 
-    def _insert(self, before: int, lines: list[str]) -> None:
-        """Put lines in front of the one at an index; those behind keep their sites."""
-        self._sites = {
-            number + len(lines) if number > before else number: site
-            for number, site in self._sites.items()
-        }
-        self.lines[before:before] = lines
-
-    def _site_of(self, error: Exception) -> Site:
-        """The step whose line raised `error`: the traceback starts in the frame of `run`."""
-        assert error.__traceback__ is not None
-        return self._sites[error.__traceback__.tb_lineno]
-
-    def _write_decode(self, source: Source) -> _Current:
+    def _write_decode(self, source: Source) -> Current:
         self._site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
         value = self._decode(3, "m.value()", source.value)
         self._site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
@@ -239,22 +161,9 @@ class Writer:
             call = self._function(source.timestamp)
             self._line(3, f"{timestamp} = as_milliseconds({call}({value}))")
         self._line(3, f"if {timestamp} > stream_time: stream_time = {timestamp}")
-        return _Current(key, value, timestamp, headers, key_bytes, source.key)
+        return Current(key, value, timestamp, headers, key_bytes, source.key)
 
-    def _decode(self, depth: int, expression: str, serde: Serde) -> str:
-        if serde.decode is None:
-            if expression.isidentifier():
-                return expression
-            raw = self._variable("v")
-            self._line(depth, f"{raw} = {expression}")
-            return raw
-        variable = self._variable("v")
-        decode = self._name("decode", serde.decode)
-        self._line(depth, f"{variable} = {expression}")
-        self._line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
-        return variable
-
-    def _write_children(self, depth: int, children: Sequence[Node], current: _Current) -> None:
+    def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None:
         if not children:
             self._line(depth, "pass")
         for child in children:
@@ -266,7 +175,7 @@ class Writer:
                 case Step():
                     self._write_step(depth, child, current)
 
-    def _write_sink(self, depth: int, sink: Sink, current: _Current) -> None:
+    def _write_sink(self, depth: int, sink: Sink, current: Current) -> None:
         self._site = Site(sink.name, sink.on_error)
         if isinstance(sink.topic, Function):
             topic = self._variable("topic")
@@ -282,7 +191,7 @@ class Writer:
             f"{current.timestamp}, {current.headers}))",
         )
 
-    def _write_aggregate(self, depth: int, node: Aggregate, current: _Current) -> None:
+    def _write_aggregate(self, depth: int, node: Aggregate, current: Current) -> None:
         """A record without a key or a value is passed over, as in Kafka Streams."""
         self._site = Site(node.name, node.on_error)
         slot = self._slots.of(node)
@@ -305,18 +214,7 @@ class Writer:
         )
         self._write_children(depth + 1, node.children, changed)
 
-    def _key_bytes(self, current: _Current, serde: Serde) -> str:
-        if current.key_bytes is not None and current.key_serde.name == serde.name:
-            return current.key_bytes
-        return self._encode(current.key, serde)
-
-    def _encode(self, variable: str, serde: Serde) -> str:
-        if serde.encode is None:
-            return f"as_bytes({variable})"
-        encode = self._name("encode", serde.encode)
-        return f"(None if {variable} is None else {encode}({variable}))"
-
-    def _write_step(self, depth: int, step: Step, current: _Current) -> None:
+    def _write_step(self, depth: int, step: Step, current: Current) -> None:
         self._site = Site(step.name, step.on_error)
         match step.operator:
             case Operator.BRANCH:
@@ -346,7 +244,7 @@ class Writer:
             case Operator.MAP | Operator.FLAT_MAP | Operator.PROCESS:
                 self._write_record_step(depth, step, current)
 
-    def _write_branches(self, depth: int, step: Step, current: _Current) -> None:
+    def _write_branches(self, depth: int, step: Step, current: Current) -> None:
         """`if … elif … else`: the first predicate that holds takes the record."""
         keyword = "if"
         for predicate, children in step.branches:
@@ -359,7 +257,7 @@ class Writer:
                 keyword = "elif"
             self._write_children(depth + 1, children, current)
 
-    def _write_record_step(self, depth: int, step: Step, current: _Current) -> None:
+    def _write_record_step(self, depth: int, step: Step, current: Current) -> None:
         call = f"{self._function(step.function)}({self._record(current)})"
         result = self._variable("r")
         if step.operator is Operator.MAP:
@@ -377,27 +275,5 @@ class Writer:
             f"{key}, {value}, {timestamp}, {headers} = "
             f"unpack_record({result}, {current.timestamp}, {current.headers})",
         )
-        changed = _Current(key, value, timestamp, headers, None, current.key_serde)
+        changed = Current(key, value, timestamp, headers, None, current.key_serde)
         self._write_children(depth, step.children, changed)
-
-    def _record(self, current: _Current) -> str:
-        return (
-            f"Record({current.key}, {current.value}, {current.timestamp}, "
-            f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
-        )
-
-    def _function(self, function: Function) -> str:
-        return self._name("call", function.call)
-
-    def _name(self, kind: str, value: Any) -> str:
-        name = self._variable(kind)
-        self.names[name] = value
-        return name
-
-    def _variable(self, kind: str) -> str:
-        self._count += 1
-        return f"{kind}{self._count}"
-
-    def _line(self, depth: int, text: str) -> None:
-        self.lines.append(" " * depth + text)
-        self._sites[len(self.lines)] = self._site

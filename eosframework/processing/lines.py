@@ -1,0 +1,142 @@
+"""The lines of a generated function, the names that it uses, and the step each line belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.operators.session import undo
+from eosframework.processing.conversions import (
+    as_bytes,
+    as_milliseconds,
+    as_topic,
+    unpack_record,
+)
+from eosframework.records import Record
+from eosframework.serdes import Serde
+from eosframework.topology.graph import Aggregate, Emit, Function, OnError
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the topology where a record can fail, and what happens to it then."""
+
+    name: str
+    on_error: OnError
+
+
+class Slots:
+    """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
+
+    def __init__(self) -> None:
+        self.keyed: list[Aggregate] = []
+        self.emitting: list[Aggregate] = []
+
+    def of(self, node: Aggregate) -> int:
+        """Return the slot of a node."""
+        if node not in self.keyed:
+            self.keyed.append(node)
+            if node.emit is not Emit.EACH:
+                self.emitting.append(node)
+        return self.keyed.index(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The variables that hold a record at one place of the generated function.
+
+    Args:
+        key_bytes: variable with the encoded key as it came in; None once the key changed.
+        key_serde: what `key_bytes` is encoded with.
+    """
+
+    key: str
+    value: str
+    timestamp: str
+    headers: str
+    key_bytes: str | None
+    key_serde: Serde
+
+
+class Lines:
+    """What is written so far; see `generating.Writer`.
+
+    Args:
+        slots: of the sub-topology.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self.lines: list[str] = []
+        self._slots = slots
+        self._used: dict[int, str] = {}
+        self._sites: dict[int, Site] = {}
+        self._site = Site("", OnError())
+        self._count = 0
+        self.names: dict[str, Any] = {
+            "Record": Record,
+            "as_bytes": as_bytes,
+            "as_milliseconds": as_milliseconds,
+            "as_topic": as_topic,
+            "unpack_record": unpack_record,
+            "site_of": self._site_of,
+            "undo": undo,
+        }
+
+    def _insert(self, before: int, lines: list[str]) -> None:
+        """Put lines in front of the one at an index; those behind keep their sites."""
+        self._sites = {
+            number + len(lines) if number > before else number: site
+            for number, site in self._sites.items()
+        }
+        self.lines[before:before] = lines
+
+    def _site_of(self, error: Exception) -> Site:
+        """The step whose line raised `error`: the traceback starts in the frame of `run`."""
+        assert error.__traceback__ is not None
+        return self._sites[error.__traceback__.tb_lineno]
+
+    def _decode(self, depth: int, expression: str, serde: Serde) -> str:
+        if serde.decode is None:
+            if expression.isidentifier():
+                return expression
+            raw = self._variable("v")
+            self._line(depth, f"{raw} = {expression}")
+            return raw
+        variable = self._variable("v")
+        decode = self._name("decode", serde.decode)
+        self._line(depth, f"{variable} = {expression}")
+        self._line(depth, f"if {variable} is not None: {variable} = {decode}({variable})")
+        return variable
+
+    def _key_bytes(self, current: Current, serde: Serde) -> str:
+        if current.key_bytes is not None and current.key_serde.name == serde.name:
+            return current.key_bytes
+        return self._encode(current.key, serde)
+
+    def _encode(self, variable: str, serde: Serde) -> str:
+        if serde.encode is None:
+            return f"as_bytes({variable})"
+        encode = self._name("encode", serde.encode)
+        return f"(None if {variable} is None else {encode}({variable}))"
+
+    def _record(self, current: Current) -> str:
+        return (
+            f"Record({current.key}, {current.value}, {current.timestamp}, "
+            f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
+        )
+
+    def _function(self, function: Function) -> str:
+        return self._name("call", function.call)
+
+    def _name(self, kind: str, value: Any) -> str:
+        name = self._variable(kind)
+        self.names[name] = value
+        return name
+
+    def _variable(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    def _line(self, depth: int, text: str) -> None:
+        self.lines.append(" " * depth + text)
+        self._sites[len(self.lines)] = self._site
