@@ -58,3 +58,18 @@ class Position:
     def topic_partition(self) -> TopicPartition:
         """The partition this position is in."""
         return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """What a windowed aggregate gives; in JSON an object with these three members.
+
+    Args:
+        start: in milliseconds since the epoch.
+        end: likewise; it belongs to windows that slide and to sessions, not to others.
+        value: the aggregate; None: there is no such window any more.
+    """
+
+    start: int
+    end: int
+    value: Any

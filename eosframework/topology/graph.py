@@ -38,7 +38,9 @@ class FoldKind(StrEnum):
     MIN = "min"  # of: value -> what is compared
     MAX = "max"  # of: value -> what is compared
     REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
-    AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate
+    AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
+    # of session windows also merge: (aggregate, aggregate) -> aggregate
+    DEDUPLICATE = "deduplicate"  # by: value -> what two records have to share; goes on as it came
 
 
 class Emit(StrEnum):
@@ -50,6 +52,46 @@ class Emit(StrEnum):
     """Once for each key and transaction, with its last value."""
     CLOSE = "close"
     """Once, when its window has closed."""
+
+
+class WindowKind(StrEnum):
+    """How time is cut into windows."""
+
+    TUMBLING = "tumbling"
+    """[0, size), [size, 2 size), …"""
+    HOPPING = "hopping"
+    """[0, size), [every, every + size), …"""
+    SLIDING = "sliding"
+    """[t - size, t] and (t, t + size] for every record at t; both ends belong to it."""
+    SESSION = "session"
+    """Records of a key that are no further apart than size."""
+    LAST = "last"
+    """Not further back than size: of what is remembered of single records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of one kind, in milliseconds of event time.
+
+    Args:
+        every_ms: from one start to the next, of hopping windows; else None.
+        grace_ms: how long after its end a window takes records that are late.
+        close_idle_ms: after so long without a record open windows close; None: never.
+        late: topic that takes records for which every window has closed.
+    """
+
+    kind: WindowKind
+    size_ms: int
+    every_ms: int | None = None
+    grace_ms: int = 0
+    close_idle_ms: int | None = None
+    late: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """What a store of such windows was made for; another one does not fit."""
+        every = "" if self.every_ms is None else f"/{self.every_ms}"
+        return f"{self.kind}:{self.size_ms}{every}"
 
 
 class Policy(StrEnum):
@@ -98,6 +140,7 @@ class Store:
         value: serde of its values.
         version: of the values' format.
         upgrade: takes (bytes, version) of an older value.
+        window: of the values; None: there is one value for each key.
     """
 
     name: str
@@ -106,6 +149,7 @@ class Store:
     value: Serde
     version: int = 1
     upgrade: Function | None = None
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
