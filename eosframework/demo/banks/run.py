@@ -30,7 +30,7 @@ from eosframework.errors import RunError
 BANKS = ("bank_a", "bank_b")
 ACCOUNTS = 20
 OPENING_BALANCE = 100_00
-OPENING_SECONDS = 60.0
+OPENING_SECONDS = 120.0
 CATCH_UP_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 NAMED = 5
