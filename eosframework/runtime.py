@@ -167,6 +167,7 @@ def _worker(
         batch_records=worker.batch_records,
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
+        max_task_idle_seconds=worker.max_task_idle_seconds,
     )
     return Worker(
         plan_of(graph, facts.ids, receipts=worker.receipts),

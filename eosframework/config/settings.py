@@ -144,6 +144,11 @@ class WorkerSettings(_Section):
     batch_records: int = Field(default=2000, gt=0)
     """Records taken from the consumer at once, at most."""
 
+    max_task_idle_seconds: float = Field(default=0.0, ge=0)
+    """Seconds that a task with several source partitions waits for one that is read to its end,
+    before it goes on with the others. More makes joins and windows exact where producers write
+    late; 0 waits only for what is already there."""
+
     leave_on_stop: bool = True
     """On a graceful stop give the partitions to other workers at once. False: keep them for
     this instance's restart until the session times out."""

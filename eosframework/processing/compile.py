@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
+from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.generating import Run, Slots, Writer
+from eosframework.processing.ports import Message
 from eosframework.topology.graph import Aggregate, Source, SubTopology
 
 
@@ -23,6 +26,22 @@ class CompiledSource:
     run: Run
     code: CodeType
     text: str
+
+    def time_of(self, message: Message) -> int:
+        """Return a message's event time; of one that has none its own timestamp.
+
+        That it does not decode, or its function fails, is found when it is run.
+        """
+        source = self.source
+        if source.timestamp is None:
+            return message.timestamp()[1]
+        try:
+            value: Any = message.value()
+            if value is not None and source.value.decode is not None:
+                value = source.value.decode(value)
+            return as_milliseconds(source.timestamp.call(value))
+        except Exception:
+            return message.timestamp()[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class WorkerOptions:
     batch_records: int
     leave_on_stop: bool
     stop_deadline_seconds: float
+    max_task_idle_seconds: float = 0.0
 
 
 @dataclass(slots=True)

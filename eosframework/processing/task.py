@@ -19,9 +19,7 @@ The steps of a transaction, as the docstrings and the tests number them:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from eosframework import failpoints
@@ -39,12 +37,16 @@ from eosframework.processing.ports import (
     TransactionalOutput,
 )
 from eosframework.processing.progress import Outcome, Progress, latest, outcome
+from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
 SLICE_SECONDS = 0.02
 """How long a slice of a batch should take: after each the clock is looked at."""
+
+SLICE_RECORDS = 10_000
+"""More are never in one slice."""
 
 TIMEOUT_SHARE = 0.9
 """Share of the transaction timeout after which a record counts as too slow: the commit itself
@@ -70,15 +72,6 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
 }
 
 
-@dataclass(slots=True)
-class _Pending:
-    """Messages of one partition that wait to be run, and the membership they came under."""
-
-    partition: TopicPartition
-    messages: Sequence[Message]
-    membership: object
-
-
 class Task:
     """Runs records of its partitions and keeps what the next commit must say.
 
@@ -96,6 +89,7 @@ class Task:
         timer: RecordTimer,
         clock: Callable[[], float],
         receipts: bool = False,
+        queue: Queue | None = None,
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
     ) -> None:
@@ -118,7 +112,7 @@ class Task:
         self._committed: dict[TopicPartition, int] = {}
         self._progress = Progress()
         self._stream_time = 0
-        self._pending: deque[_Pending] = deque()
+        self._queue = queue or ArrivalQueue()
         self._membership: object = None
         self._began_at: float | None = None
         self._records_in_transaction = 0
@@ -150,8 +144,13 @@ class Task:
 
     @property
     def has_pending(self) -> bool:
-        """Whether fetched messages wait to be run."""
-        return bool(self._pending)
+        """Whether fetched messages wait that may be run now."""
+        return self._queue.is_ready()
+
+    @property
+    def full_partitions(self) -> list[TopicPartition]:
+        """The source partitions of which enough waits for records of others."""
+        return self._queue.full()
 
     @property
     def wants_commit(self) -> bool:
@@ -182,7 +181,12 @@ class Task:
         self, partition: TopicPartition, messages: Sequence[Message], membership: object
     ) -> None:
         """Queue messages, in offset order, with the membership they were fetched under."""
-        self._pending.append(_Pending(partition, messages, membership))
+        self._queue.add(Pending(partition, messages, membership))
+
+    def reached_end(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a partition is read up to `offset`, its last stable one."""
+        self.ends_reached[partition] = offset
+        self._queue.reached_end(partition, offset)
 
     def run(self, until: float) -> None:
         """Run what is pending, slice by slice, until the clock passes `until` (steps 1 to 3).
@@ -191,16 +195,10 @@ class Task:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self._pending and not self.wants_commit:
-            pending = self._pending[0]
-            count = self._slice_size(len(pending.messages))
-            if count == len(pending.messages):
-                self._pending.popleft()
-                slice_ = pending.messages
-            else:
-                slice_, pending.messages = pending.messages[:count], pending.messages[count:]
+        while self._queue.is_ready() and not self.wants_commit:
+            pending = self._queue.take(self._slice_size())
             self._membership = pending.membership
-            self._run_slice(pending.partition, slice_)
+            self._run_slice(pending.partition, pending.messages)
             if self._clock() >= until:
                 return
 
@@ -279,7 +277,8 @@ class Task:
     def drop(self) -> None:
         """Forget what the open transaction did and what waits to be run."""
         self.positions.update(self._committed)
-        self._pending.clear()
+        self._queue.clear()
+        self.ends_reached.clear()
         self._out.clear()
         if self._receipts is not None:
             self._receipts.rewind()
@@ -294,8 +293,8 @@ class Task:
         if self.stores is not None:
             self.stores.close()
 
-    def _slice_size(self, available: int) -> int:
-        limit = available
+    def _slice_size(self) -> int:
+        limit = SLICE_RECORDS
         if self._seconds_per_record > 0:
             limit = min(limit, max(1, int(SLICE_SECONDS / self._seconds_per_record)))
         elif self._records_in_transaction == 0:

@@ -24,6 +24,7 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
+from eosframework.processing.compile import CompiledPart
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
@@ -36,6 +37,7 @@ from eosframework.processing.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
+from eosframework.processing.queues import ArrivalQueue, Queue, TimestampQueue
 from eosframework.processing.recovery import Recovery
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import Position, TopicPartition
@@ -86,7 +88,7 @@ class Worker:
             log, outputs, options.heartbeat_interval_seconds, self.counts, clock
         )
         self._stop = False
-        self._paused = False
+        self._flowing: set[TopicPartition] = set()
         self._was_assigned = False
         self._ends: dict[TopicPartition, int] | None = None
         self._levels = len(plan.own_topics)
@@ -216,9 +218,16 @@ class Worker:
             timer=self._timer,
             clock=self._clock,
             receipts=self._plan.receipts,
+            queue=self._new_queue(compiled, partitions),
             emissions=compiled.emissions,
             stores=stores,
         )
+
+    def _new_queue(self, compiled: CompiledPart, partitions: Sequence[TopicPartition]) -> Queue:
+        if len(partitions) == 1:
+            return ArrivalQueue()
+        times = {partition: compiled.sources[partition.topic].time_of for partition in partitions}
+        return TimestampQueue(times, self._options.max_task_idle_seconds, self._clock)
 
     def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:
         if former := self._ledger.former_ids(by_task):
@@ -253,15 +262,7 @@ class Worker:
     def _take_in(self) -> None:
         """Look at the consumer: messages, ends of partitions, rebalances."""
         behind = any(task.has_pending for task in self.tasks.values())
-        if behind != self._paused:
-            running = [
-                p
-                for task in self.tasks.values()
-                if task.state is TaskState.RUNNING
-                for p in task.positions
-            ]
-            (self._log.pause if behind else self._log.resume)(running)
-            self._paused = behind
+        self._let_flow(behind)
         busy = any(task.in_transaction for task in self.tasks.values())
         if behind:
             wait_seconds = 0.0
@@ -270,6 +271,18 @@ class Worker:
         else:
             wait_seconds = IDLE_SECONDS
         self._distribute(self._log.fetch(self._options.batch_records, wait_seconds))
+
+    def _let_flow(self, behind: bool) -> None:
+        """Fetch running tasks' partitions, unless there is enough to run or to wait for others."""
+        assigned = {p for task in self.tasks.values() for p in task.positions}
+        running = [] if behind else [t for t in self.tasks.values() if t.state is TaskState.RUNNING]
+        wanted = {p for task in running for p in task.positions}
+        wanted.difference_update(p for task in running for p in task.full_partitions)
+        if started := sorted(wanted - self._flowing):
+            self._log.resume(started)
+        if stopped := sorted((self._flowing - wanted) & assigned):
+            self._log.pause(stopped)
+        self._flowing = wanted
 
     def _distribute(self, fetched: Fetched) -> None:
         owners = {partition: task for task in self.tasks.values() for partition in task.positions}
@@ -280,7 +293,7 @@ class Worker:
         for partition, offset in fetched.ends.items():
             task = owners.get(partition)
             if task is not None:
-                task.ends_reached[partition] = offset
+                task.reached_end(partition, offset)
 
     def _run_tasks(self) -> None:
         until = self._clock() + self._pace.remaining_seconds()
@@ -333,8 +346,7 @@ class Worker:
         for task in ready:
             failpoints.hit("takeover.after_assign")
             task.enter(TaskState.RUNNING)
-            if not self._paused:
-                self._log.resume(task.partitions)
+            self._flowing.difference_update(task.positions)
 
     def _is_caught_up(self) -> bool:
         """Tell whether everything is read that was there at the start, and all that came of it.

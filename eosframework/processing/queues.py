@@ -1,0 +1,207 @@
+"""Fetched messages that wait to be run, and which of them is next.
+
+A task with one source partition runs its records as they lie in the log. One with several takes
+the record with the smallest timestamp among the heads of its partitions, so that joins and
+windows give the same again when the same input is processed again. That takes a head of every
+partition: an empty one is waited for, until it is read to its last stable offset and has been so
+for `max_idle` (Kafka Streams' `max.task.idle.ms`, KIP-353 and KIP-695). Order within a partition
+is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+
+BUFFER_RECORDS = 4000
+"""Of a partition that waits for another one; with so many it is not fetched further."""
+
+TimeOf = Callable[[Message], int]
+"""Returns a message's event time in milliseconds."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """Messages of one partition that wait to be run, and the membership they came under."""
+
+    partition: TopicPartition
+    messages: Sequence[Message]
+    membership: object
+
+
+class Queue(Protocol):
+    """What waits to be run in one task."""
+
+    def add(self, pending: Pending) -> None:
+        """Queue messages that came behind all others of their partition."""
+        ...
+
+    def reached_end(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a partition is read up to `offset`, its last stable one."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Tell whether there is a record that may be run now."""
+        ...
+
+    def take(self, limit: int) -> Pending:
+        """Return what to run next, at most `limit` messages of one partition."""
+        ...
+
+    def full(self) -> list[TopicPartition]:
+        """Return the partitions of which enough waits for others."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything; the partitions are read again."""
+        ...
+
+
+class ArrivalQueue:
+    """Of a task with one source partition: as they came."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Pending] = deque()
+
+    def add(self, pending: Pending) -> None:
+        """Queue messages that came behind all others."""
+        self._waiting.append(pending)
+
+    def reached_end(self, partition: TopicPartition, offset: int) -> None:
+        """Nothing waits for that."""
+
+    def is_ready(self) -> bool:
+        """Tell whether there is any."""
+        return bool(self._waiting)
+
+    def take(self, limit: int) -> Pending:
+        """Return the next messages, at most `limit`."""
+        first = self._waiting[0]
+        if limit >= len(first.messages):
+            return self._waiting.popleft()
+        head, first.messages = first.messages[:limit], first.messages[limit:]
+        return Pending(first.partition, head, first.membership)
+
+    def full(self) -> list[TopicPartition]:
+        """None: what waits can be run."""
+        return []
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._waiting.clear()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What waits of one partition.
+
+    Args:
+        parts: in the order of their offsets.
+        times: of the messages of the first part, as far as they were looked at.
+        records: in all parts.
+        fetched_to: the offset behind the last message that came.
+        ended_at: the last stable offset up to which the partition was read.
+        empty_since: clock time at which it was found empty and at its end.
+    """
+
+    parts: deque[Pending] = field(default_factory=deque[Pending])
+    times: list[int] = field(default_factory=list[int])
+    records: int = 0
+    fetched_to: int = 0
+    ended_at: int | None = None
+    empty_since: float | None = None
+
+
+class TimestampQueue:
+    """Of a task with several source partitions: the smallest timestamp first.
+
+    Args:
+        time_of: by source partition.
+        max_idle_seconds: how long an empty partition that is read to its end is waited for.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        time_of: Mapping[TopicPartition, TimeOf],
+        max_idle_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._time_of = time_of
+        self._max_idle_seconds = max_idle_seconds
+        self._clock = clock
+        self._lanes = {partition: _Lane() for partition in sorted(time_of)}
+
+    def add(self, pending: Pending) -> None:
+        """Queue messages that came behind all others of their partition."""
+        lane = self._lanes[pending.partition]
+        lane.parts.append(pending)
+        lane.records += len(pending.messages)
+        lane.fetched_to = pending.messages[-1].offset() + 1
+        lane.empty_since = None
+
+    def reached_end(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a partition is read up to `offset`, its last stable one."""
+        self._lanes[partition].ended_at = offset
+
+    def is_ready(self) -> bool:
+        """Tell whether there is a record, and no partition that may still hold an earlier one."""
+        if not any(lane.parts for lane in self._lanes.values()):
+            return False
+        return all(lane.parts or self._is_idle(lane) for lane in self._lanes.values())
+
+    def take(self, limit: int) -> Pending:
+        """Return messages of the partition whose head is earliest, up to the next head's time."""
+        heads = [(self._head(p), p) for p, lane in self._lanes.items() if lane.parts]
+        (_, partition), *others = sorted(heads)
+        lane = self._lanes[partition]
+        first = lane.parts[0]
+        count = limit if not others else self._run_length(partition, min(others), limit)
+        lane.records -= min(count, len(first.messages))
+        if count >= len(first.messages):
+            lane.times = []
+            return lane.parts.popleft()
+        del lane.times[:count]
+        head, first.messages = first.messages[:count], first.messages[count:]
+        return Pending(partition, head, first.membership)
+
+    def full(self) -> list[TopicPartition]:
+        """Return the partitions of which enough waits for others."""
+        return [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
+
+    def clear(self) -> None:
+        """Forget everything; the partitions are read again."""
+        self._lanes = {partition: _Lane() for partition in self._lanes}
+
+    def _is_idle(self, lane: _Lane) -> bool:
+        """Tell whether an empty partition has nothing that could be waited for."""
+        if lane.ended_at is None or lane.ended_at < lane.fetched_to:
+            return False
+        if lane.empty_since is None:
+            lane.empty_since = self._clock()
+        return self._clock() - lane.empty_since >= self._max_idle_seconds
+
+    def _head(self, partition: TopicPartition) -> int:
+        return self._time(partition, 0)
+
+    def _run_length(
+        self, partition: TopicPartition, rival: tuple[int, TopicPartition], limit: int
+    ) -> int:
+        """Return how many messages in a row come before another partition's head."""
+        available = min(limit, len(self._lanes[partition].parts[0].messages))
+        count = 1
+        while count < available and (self._time(partition, count), partition) < rival:
+            count += 1
+        return count
+
+    def _time(self, partition: TopicPartition, index: int) -> int:
+        lane = self._lanes[partition]
+        messages, time_of = lane.parts[0].messages, self._time_of[partition]
+        while len(lane.times) <= index:
+            lane.times.append(time_of(messages[len(lane.times)]))
+        return lane.times[index]
