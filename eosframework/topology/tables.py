@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
 from eosframework.errors import TopologyError
 from eosframework.serdes import Serde
 from eosframework.topology.graph import Function, OnError, Persister, Policy, TableMode, TableSink
-from eosframework.topology.loaded import Finding, LoadedApp
+from eosframework.topology.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.lowering import Way
 from eosframework.topology.parts import connected_parts, name_of_part
 from eosframework.topology.spec import StreamSpec, TableSpec, TopologySpec
@@ -93,6 +93,7 @@ def table_findings(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         for i, table in stream.tables:
             yield from _model_findings(app, name, i, table)
+            yield from _maps_as_models(app, name, i, table)
         yield from _different_serdes(app, name, stream)
         yield from _tables_twice(app, name, stream)
 
@@ -140,6 +141,33 @@ def _model_findings(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
             "model",
             f"{table.model!r} is no pydantic model; expected one, whose fields are the columns of "
             f"{table.table}",
+        )
+
+
+def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iterator[Finding]:
+    """Find a step that says it returns maps, whose rows are to travel as a model."""
+    stream = app.spec.streams[name]
+    stated = any(other.value for _, other in stream.tables)
+    if table.model is None or table.row is not None or stated or reads_source(app.spec, stream):
+        return
+    made = [step for step in stream.steps if step.operator in ("map_values", "flat_map_values")]
+    if not made or made[-1] is not stream.steps[-1]:
+        return
+    try:
+        hints = get_type_hints(app.find(made[-1].function))
+    except Exception:  # What cannot be imported or read is another finding's, or nobody's.
+        return
+    returned = hints.get("return")
+    if made[-1].operator == "flat_map_values":
+        returned = next(iter(get_args(returned)), None)
+    kind = get_origin(returned) or returned
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        yield Finding(
+            app.source_map.find(("streams", name, "to", i, "model")),
+            "table-serde",
+            f"{made[-1].function!r} says that it returns maps, and rows of stream {name!r} travel "
+            f"in the form of {table.model!r}, which takes none; state value: json",
+            Severity.WARNING,
         )
 
 

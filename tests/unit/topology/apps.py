@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -27,6 +28,18 @@ def is_early(value: dict[str, Any]) -> bool:
 
 def shape(value: Any) -> Any:
     return {"shaped": value}
+
+
+def as_map(value: Any) -> dict[str, int]:
+    return {"delay": value["delay"]}
+
+
+def as_maps(value: Any) -> Iterable[dict[str, int]]:
+    return [as_map(value)]
+
+
+def as_flight(value: Any) -> Flight:
+    return Flight.model_validate(value)
 
 
 def departure(value: dict[str, Any]) -> int:

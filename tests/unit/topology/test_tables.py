@@ -115,3 +115,26 @@ def test_descriptions_show_tables() -> None:
     graph = graph_of(THROUGH)
     assert "table kinds (append)" in as_text(graph)
     assert "table late" in as_mermaid(graph)
+
+
+@pytest.mark.parametrize(
+    ("step", "table", "count"),
+    [
+        ('map_values: "m:as_map"', 'model: "m:Flight"', 1),
+        ('flat_map_values: "m:as_maps"', 'model: "m:Flight"', 1),
+        ('map_values: "m:as_map"', 'model: "m:Flight", value: json', 0),
+        ('map_values: "m:as_map"', 'model: "m:Flight", row: "m:shape"', 0),
+        ('map_values: "m:as_flight"', 'model: "m:Flight"', 0),
+        ('map_values: "m:shape"', 'model: "m:Flight"', 0),
+    ],
+)
+def test_maps_that_are_to_travel_as_a_model_are_told_of(step: str, table: str, count: int) -> None:
+    text = f"""
+application: a
+sources: {{s: {{topic: s, key: string, value: json}}}}
+streams:
+  late: {{from: s, steps: [{{{step}}}], to: [{{table: t, {table}}}]}}
+"""
+    found = [finding for finding in lint(read(text)) if finding.rule == "table-serde"]
+    assert len(found) == count
+    assert all("state value: json" in finding.message for finding in found)
