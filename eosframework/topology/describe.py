@@ -269,7 +269,7 @@ def _text_label(node: Node) -> str:
             return f"{node.topic} ({node.key.name} key, {node.value.name} value)"
         case Sink():
             return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
-        case Step() | Aggregate():
+        case _:
             return node.name
 
 
@@ -279,7 +279,7 @@ def _label(node: Node) -> str:
             return f"read {node.topic}"
         case Sink():
             return f"write {_target(node)}"
-        case Step() | Aggregate():
+        case _:
             return node.name
 
 

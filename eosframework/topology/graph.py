@@ -14,6 +14,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from eosframework.serdes import Serde
+from eosframework.topology.joined import (
+    GlobalTable,
+    Joins,
+    Lookup,
+    StreamJoin,
+    Table,
+    TableJoin,
+    View,
+)
 
 
 class Operator(StrEnum):
@@ -192,8 +201,11 @@ class Step:
     branches: tuple[tuple[Function | None, list[Node]], ...] = ()
 
 
-Node = Step | Sink | Aggregate
+Node = Step | Sink | Aggregate | Joins
 """What can follow a source or a step."""
+
+Keyed = Aggregate | Table | Lookup | TableJoin | StreamJoin | View
+"""What works on the stores of a task, or looks into them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,3 +314,4 @@ class Graph:
     sub_topologies: tuple[SubTopology, ...]
     persisters: tuple[Persister, ...] = ()
     repartitions: tuple[Repartition, ...] = ()
+    global_tables: tuple[GlobalTable, ...] = ()
