@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from eosframework.embedded import PostgresServer, start_postgres
+from eosframework.embedded.postgres.programs import give_to_account
 from tests.support import debian_postgres
 from tests.support.database_proxy import Cut, DatabaseProxy
 from tests.support.pipeline import WorkerProcess, wait_until
@@ -40,6 +44,30 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
     """A server that this test may break."""
     with start_postgres(tmp_path / "own") as own:
         yield own
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two megabytes that the server may write to."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(place)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a disk can be mounted by root only: {done.stderr.strip()}")
+    give_to_account(place)
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room on a disk; removing what is returned makes room again."""
+    ballast = disk / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert shutil.disk_usage(disk).free == 0
+    return ballast
 
 
 def filled(world: TablesWorld) -> TablesWorld:
@@ -102,6 +130,27 @@ def test_conflicts_full_disks_and_ended_sessions_are_waited_out(make_tables: Mak
     assert world.see("SELECT last_value >= 4 FROM attempts") == [(True,)]
     said = "".join(str(event["error"]) for event in worker.events("database_away"))
     assert "could not serialize access" in said
+    end(world, worker, 400)
+
+
+def test_a_disk_that_is_full_is_waited_for_until_there_is_room(
+    make_tables: MakeTables, small_disk: Path, server: PostgresServer
+) -> None:
+    world = make_tables(dsn=server.dsn)
+    world.see(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    world.see("CREATE TABLE numbers (n bigint) TABLESPACE small")
+    world.apply()
+    worker = world.start_worker(settings=SMALL)
+    worker.wait_for_event("partition_claimed", 4)
+    ballast = fill(small_disk)
+    world.feed(400)
+    worker.wait_for_event("database_away")
+    [away, *_] = worker.events("database_away")
+    assert "No space left on device" in str(away["error"])
+    assert "(53100)" in str(away["error"])
+    assert world.count() == 0
+    ballast.unlink()
+    worker.wait_for_event("database_back")
     end(world, worker, 400)
 
 

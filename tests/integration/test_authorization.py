@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -67,11 +67,16 @@ class Guarded:
             (operation, AclPermissionType.DENY),
         ):
             acl = AclBinding(kind, name, pattern, everybody, anywhere, chosen, permission)
-            for future in self.cluster.admin.create_acls([acl]).values():
-                future.result(20)
+            self.create(acl)
 
-    def run(self) -> Finished:
-        return self.folder.run("run-worker", "app.yaml", "--until-caught-up")
+    def create(self, *acls: AclBinding) -> None:
+        for future in self.cluster.admin.create_acls(list(acls)).values():
+            future.result(20)
+
+    def run(self, environment: Mapping[str, str] | None = None) -> Finished:
+        return self.folder.run(
+            "run-worker", "app.yaml", "--until-caught-up", environment=environment
+        )
 
     def took_nothing(self) -> bool:
         topics = [f"{self.name}.{topic}" for topic in ("out", "dead")]
@@ -169,6 +174,39 @@ def test_a_transactional_id_that_may_not_be_used_is_named(
     assert f"the principal may not use transactional.id {id_}" in done.error
     assert "allow it Write and Describe on the TransactionalId" in done.error
     assert guarded.took_nothing()
+
+
+def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
+    guarded: Guarded, database: str
+) -> None:
+    """As where an administrator grants ids one by one."""
+    leased, everybody = f"{guarded.name.upper()}/TX 1", "User:ANONYMOUS"
+    kind, denied = ResourceType.TRANSACTIONAL_ID, AclPermissionType.DENY
+    prefixed, literal = ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
+    prefix = (f"{guarded.name}-", prefixed, everybody, "*", AclOperation.ALL, denied)
+    guarded.create(AclBinding(kind, *prefix))
+    environment = {"EOS_DATABASE__DSN": database, "EOS_WORKER__IDS": "leased"}
+    added = guarded.folder.run("ids", "add", "app.yaml", leased, environment=environment)
+    assert added.exit_code == 0, added.err
+
+    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE):
+        allowed = (operation, AclPermissionType.ALLOW)
+        guarded.create(AclBinding(kind, leased, literal, everybody, "*", *allowed))
+    done = guarded.run(environment)
+    assert done.exit_code == 0, done.err
+    end = guarded.cluster.end(f"{guarded.name}.out")
+    assert end == 11
+
+    guarded.create(AclBinding(kind, leased, literal, everybody, "*", AclOperation.WRITE, denied))
+    guarded.feed()
+    refused = guarded.run(environment)
+    assert refused.exit_code == 2, refused.err
+    assert f"the principal may not use transactional.id {leased}" in refused.error
+    assert guarded.cluster.end(f"{guarded.name}.out") == end
+    found = guarded.folder.run("doctor", "app.yaml", "--json", environment=environment)
+    [finding] = [f for f in found.json["findings"] if f["check"] == "transactional-id-acls"]
+    assert finding["about"] == f"TransactionalId {leased}"
+    assert f"--transactional-id '{leased}'" in finding["mend"]
 
 
 @pytest.mark.parametrize(
