@@ -22,6 +22,7 @@ from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.leasing import id_source
@@ -176,6 +177,7 @@ def _worker(
         _ledger(graph, settings, registry),
         options,
         state=_state(graph, settings, instance, facts, admin),
+        purge=RecordPurger(settings.kafka).committed if graph.repartitions else None,
         on_round=on_round,
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from eosframework import failpoints
 from eosframework.errors import RunError
 from eosframework.operators.binding import bind, format_of
 from eosframework.operators.session import Journal, open_session
@@ -95,7 +96,9 @@ class OpenState:
                 f"the changelog records of {', '.join(sorted(lacking))} were committed without a "
                 f"delivery report; start the worker again, and it reads them from the changelog"
             )
+        failpoints.hit("state.before_write")
         self.stores.write(self._sent, self._delivered)
+        failpoints.hit("state.after_write")
         for name in self._sent:
             self._sessions[name].committed()
         self._sent = {}

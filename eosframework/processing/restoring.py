@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, PositionLost
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.ports import Message
@@ -195,6 +196,7 @@ class Restoring:
             part.records += len(changes)
             position = messages[-1].offset() + 1
             part.stores.stores.write({part.store: changes}, {part.store: position})
+            failpoints.hit("state.during_restore")
 
     def _end_if_done(self, job: _Job) -> None:
         if not job.waiting and job in self._jobs:

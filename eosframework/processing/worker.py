@@ -55,6 +55,7 @@ class Worker:
 
     Args:
         state: of the tasks on this machine; None: no sub-topology has stores.
+        purge: told how far own topics were read; may remove what lies behind.
         on_round: called about ten times a second, for progress displays.
     """
 
@@ -67,12 +68,14 @@ class Worker:
         options: WorkerOptions,
         *,
         state: LocalState | None = None,
+        purge: Callable[[Sequence[Position]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
         self._state = state
+        self._purge = purge
         self._plan = plan
         self._log = log
         self._outputs = outputs
@@ -334,9 +337,23 @@ class Worker:
             else:
                 self._recovery.failed(task, result.error)
         self._recovery.recycled(recycled)
+        self._tell_own_positions(ready)
         for task in tasks:
             if task.failure is not None:
                 raise task.failure
+
+    def _tell_own_positions(self, tasks: Sequence[Task]) -> None:
+        """Say how far the application has read what it sent to itself; nobody else reads it."""
+        own = self._plan.own_topics
+        if own and self._purge is not None:
+            self._purge(
+                [
+                    Position(*partition, task.committed_offset(partition))
+                    for task in tasks
+                    for partition in task.partitions
+                    if partition.topic in own
+                ]
+            )
 
     def _resume_assigned(self) -> None:
         """Bring state up to date and start reading (T4, T5)."""

@@ -69,3 +69,19 @@ def at_this_moment(value: dict[str, int]) -> dict[str, int]:
 
 def refuse_all(value: dict[str, int]) -> dict[str, int]:
     raise ValueError("this function must not run")
+
+
+def tens(record: Any) -> str:
+    """One of ten keys."""
+    return str(record.value["n"] % 10)
+
+
+def no_total() -> dict[str, int]:
+    return {"count": 0, "sum": 0}
+
+
+def add_to_total(total: dict[str, int], value: dict[str, int]) -> dict[str, int]:
+    """Change the aggregate in place: whoever does so must not change what is committed."""
+    total["count"] += 1
+    total["sum"] += value["n"]
+    return total

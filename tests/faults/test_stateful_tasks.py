@@ -1,0 +1,124 @@
+"""What tasks remember takes effect exactly once, whatever happens to the worker or its stores."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.totals import Totals
+
+RECORDS = 3000
+
+MakeTotals = Callable[..., Totals]
+
+
+@pytest.fixture
+def make_totals(
+    kafka: object, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[MakeTotals]:
+    made: list[Totals] = []
+
+    def make(**options: int) -> Totals:
+        name = unique_name("state")
+        servers = kafka.bootstrap_servers  # type: ignore[attr-defined]
+        made.append(Totals(servers, name, tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for totals in made:
+        totals.stop()
+
+
+@pytest.fixture
+def totals(make_totals: MakeTotals) -> Totals:
+    return make_totals(partitions=2)
+
+
+def finish(totals: Totals, *, settings: list[str] | None = None) -> str:
+    """Let a healthy worker read to the end, and return its log."""
+    worker = totals.start_worker(
+        instance="one", until_caught_up=True, settings=settings or totals.keeping
+    )
+    code = worker.wait(90)
+    assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
+    assert totals.findings() == []
+    return worker.log
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "takeover.after_assign=kill@1",
+        "transaction.after_produce=kill@3",
+        "transaction.before_commit=kill@5",
+        "transaction.after_commit=kill@5",
+        "state.before_write=kill@4",
+        "state.after_write=kill@4",
+    ],
+)
+def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
+    totals: Totals, fault: str
+) -> None:
+    totals.feed(RECORDS)
+    victim = totals.start_worker(instance="one", faults=[fault], settings=totals.keeping)
+    victim.wait_for_fault(fault.partition("=")[0])
+    assert victim.wait() == -signal.SIGKILL
+    totals.feed(RECORDS)
+    log = finish(totals)
+    if fault.startswith("state.before_write"):
+        assert "restore_began" in log, "the store lacked what the dead worker had committed"
+
+
+def test_a_worker_killed_while_it_restores_goes_on_where_it_was(totals: Totals) -> None:
+    totals.feed(RECORDS)
+    finish(totals)
+    shutil.rmtree(totals.state)
+    totals.feed(RECORDS)
+    victim = totals.start_worker(
+        instance="one", faults=["state.during_restore=kill@2"], settings=totals.keeping
+    )
+    victim.wait_for_fault("state.during_restore")
+    assert victim.wait() == -signal.SIGKILL
+    finish(totals)
+
+
+def test_a_partition_that_moves_takes_its_state_along(totals: Totals) -> None:
+    """Each worker has a directory of its own, as on a machine of its own."""
+    first = [*totals.keeping, f"state.directory={totals.state}/first"]
+    second = [*totals.keeping, f"state.directory={totals.state}/second"]
+    one = totals.start_worker(instance="one", settings=first)
+    one.wait_for_event("task_assigned", 4)
+    totals.feed(RECORDS)
+    two = totals.start_worker(instance="two", settings=second)
+    two.wait_for_event("state_restored")
+    totals.feed(RECORDS)
+    one.signal(signal.SIGKILL)
+    two.wait_for_event("task_assigned", 4)
+    totals.feed(RECORDS)
+    two.signal(signal.SIGTERM)
+    assert two.wait() == 0
+    finish(totals, settings=first)
+
+
+def test_a_zombie_changes_nothing_in_what_its_successor_remembers(totals: Totals) -> None:
+    """It wakes up with a transaction open, on the directory that it had locked."""
+    totals.feed(RECORDS)
+    zombie = totals.start_worker(
+        instance="one",
+        faults=["transaction.before_commit=stop@6"],
+        settings=[*totals.keeping, "worker.transaction_timeout_seconds=6"],
+    )
+    zombie.wait_for_fault("transaction.before_commit")
+    totals.feed(RECORDS)
+    log = totals.start_worker(instance="two", until_caught_up=True, settings=totals.keeping)
+    assert log.wait(90) == 0, log.log[-3000:]
+    zombie.signal(signal.SIGCONT)
+    zombie.wait_for_event("task_fenced")
+    totals.feed(RECORDS)
+    zombie.signal(signal.SIGTERM)
+    zombie.wait(60)
+    finish(totals)
