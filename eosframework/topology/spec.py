@@ -18,7 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from eosframework.topology.step_spec import Declared, StepSpec
+from eosframework.topology.declared import Declared
+from eosframework.topology.durations import Duration
+from eosframework.topology.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
 """In a branch, the key whose value names the stream of the records that are left."""
@@ -83,9 +85,25 @@ class SourceSpec(Declared):
     """For records that do not decode: fail, skip, or {dead_letter: TOPIC}. Default: that of the
     first stream that reads this source."""
 
+    table: bool = False
+    """Whether each record is the new row of its key (a null value deletes it), so that streams can
+    be joined with the rows."""
+
+    history: Duration | None = None
+    """For a table: how far back its rows are known. A stream that is joined with it finds the row
+    that was current at each record's time."""
+
+    global_: bool = Field(default=False, alias="global")
+    """Whether every process reads the whole topic into memory, to join with its rows by any key."""
+
     name: str | None = None
     """Name of the sub-topology that this source belongs to, part of its transactional ids.
     Default: the name of its first declared stream."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its rows are kept."""
+        return self.table or self.history is not None
 
 
 class SinkSpec(Declared):
@@ -226,6 +244,11 @@ class StreamSpec(Declared):
     def tables(self) -> list[tuple[int, TableSpec]]:
         """The tables, each with its place in `to`."""
         return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, TableSpec)]
+
+    @property
+    def joined(self) -> list[tuple[int, str]]:
+        """What it is joined with, each with the place of the step."""
+        return [(i, step.join.with_) for i, step in enumerate(self.steps) if step.join is not None]
 
     @property
     def is_source(self) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from eosframework.topology.declared import Declared
+from eosframework.topology.join_spec import JoinSpec
 
 OPERATORS = (
     "filter",
@@ -22,19 +25,12 @@ OPERATORS = (
     "max",
     "reduce",
     "aggregate",
+    "join",
 )
 """Operators that a step can name."""
 
 SIDE_EFFECTS = ("peek", "process")
 """Operators that do something even where nothing follows them."""
-
-
-class Declared(BaseModel):
-    """A part of what a user wrote; a key that is not known is an error."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
-    )
 
 
 class GroupSpec(Declared):
@@ -180,6 +176,9 @@ class StepSpec(Declared):
     aggregate: AggregateSpec | None = None
     """Fold the values of each key with a function, from an initial aggregate on."""
 
+    join: JoinSpec | None = None
+    """Put each record together with the row of a table, or with records of another stream."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -204,6 +203,8 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
+            case JoinSpec():
+                return f"{declared.with_}, {declared.by}"
             case KeyedSpec():
                 return ", ".join(declared.functions.values())
             case _:
@@ -223,6 +224,8 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return {(operator, "by"): declared.by}
+            case JoinSpec():
+                return {(operator, name): f for name, f in declared.functions.items()}
             case KeyedSpec():
                 found = {(operator, name): f for name, f in declared.functions.items()}
                 upgrade = (
