@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eosframework.topology.spec import TopologySpec
+from eosframework.topology.spec import StreamSpec, TopologySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,8 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     """Return the connected parts, ordered by their first declared stream.
 
     Two sources that read the same topic are connected: one group commits one offset for each
-    of its partitions, so one task has to own it. Sources that nothing reads come last.
+    of its partitions, so one task has to own it. What is joined is connected: equal keys have to
+    meet in one task. Sources that nothing reads come last.
     """
     links = _Links()
     for name, source in spec.sources.items():
@@ -36,7 +37,7 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     carriers = carriers_of_branches(spec)
     for name, stream in spec.streams.items():
         links.root(("stream", name))
-        for parent in stream.from_:
+        for parent in read_by(spec, stream):
             if parent in spec.sources:
                 links.join(("stream", name), ("source", parent))
             elif (carrier := carriers.get(parent, parent)) in spec.streams:
@@ -47,6 +48,12 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     for name in spec.sources:
         groups.setdefault(links.root(("source", name)), ([], []))[0].append(name)
     return [Part(tuple(sources), tuple(streams)) for sources, streams in groups.values()]
+
+
+def read_by(spec: TopologySpec, stream: StreamSpec) -> list[str]:
+    """Return what a stream reads and is joined with; global tables are everywhere, so not these."""
+    names = dict.fromkeys((*stream.from_, *(name for _, name in stream.joined)))
+    return [n for n in names if n not in spec.sources or not spec.sources[n].global_]
 
 
 def carriers_of_branches(spec: TopologySpec) -> dict[str, str]:
@@ -72,7 +79,7 @@ def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
     """
     carriers = carriers_of_branches(spec)
     waiting = {
-        name: {carriers.get(parent, parent) for parent in stream.from_} & set(spec.streams)
+        name: {carriers.get(p, p) for p in read_by(spec, stream)} & set(spec.streams)
         for name, stream in spec.streams.items()
     }
     done: list[str] = []

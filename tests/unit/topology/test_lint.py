@@ -211,11 +211,12 @@ def test_a_file_that_is_no_topology_is_told_so(text: str, message: str) -> None:
 OPERANDS: dict[str, Any] = {
     "count": {},
     "aggregate": {"initial": "builtins:dict", "add": "builtins:max", "emit": "commit"},
+    "join": {"with": "b", "by": "builtins:max", "within": "10m", "kind": "outer"},
 }
 operators = st.sampled_from(OPERATORS)
 words = st.sampled_from(
     "application sources streams from steps to branch on_error default s t x topic topic_from "
-    f"topics dead_letter skip json {' '.join(OPERATORS)}".split()
+    f"topics dead_letter skip json table global history with by within 1h {' '.join(OPERATORS)}".split()
 )
 scalars = words | st.none() | st.integers(0, 3) | st.booleans()
 trees = st.recursive(
