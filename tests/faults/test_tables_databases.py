@@ -185,8 +185,8 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     server.kill()
     world.feed(400)
     worker.wait_for_event("database_away")
-    # Three sessions long: who does not poll meanwhile loses the partitions.
-    threading.Event().wait(20)
+    # Ten sessions long: who does not poll meanwhile loses the partitions.
+    threading.Event().wait(60)
     assert not worker.events("database_back")
     server.start()
     worker.wait_for_event("database_back")

@@ -88,6 +88,21 @@ def test_rows_and_positions_appear_together(world: World) -> None:
     assert world.store().claim([P0, P1]) == [Claim(P0, 2, 2), Claim(P1, 1, None)]
 
 
+def test_several_tables_take_the_rows_of_a_record_together(world: World) -> None:
+    world.see("CREATE TABLE u (id integer CHECK (id <> 3), name text)")
+    store = world.store()
+    [claim] = store.claim([P0])
+    good, bad = {"id": 1, "name": "a"}, {"id": 3, "name": "c"}
+    origins = [At(b"v", 0), At(b"v", 1)]
+    tables = [TableRows(sink(name), [good, bad], [*origins]) for name in ("t", "u")]
+    with pytest.raises(RowRefused, match=r"table u refuses .*@1"):
+        store.write([Batch(claim, 2, tables)])
+    counts = "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)"
+    assert world.see(counts) == [(0, 0)]
+    store.write([Batch(claim, 2, tables).up_to(1)])
+    assert world.see(counts) == [(1, 1)]
+
+
 def test_a_zombie_writes_nothing(world: World) -> None:
     zombie, successor = world.store(), world.store()
     old = zombie.claim([P0, P1])
