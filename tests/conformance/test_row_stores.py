@@ -46,10 +46,11 @@ def in_memory() -> Iterator[World]:
     def numbers() -> list[int]:
         found: set[int] = set()
         for row in store.rows.get("t", []):
-            if isinstance(row, tuple):
-                found.discard(row[1]["n"])
-            else:
-                found.add(row["n"])
+            match row:
+                case ("deleted", keys):
+                    found.discard(keys["n"])
+                case _:
+                    found.add(row["n"])
         return sorted(found)
 
     yield World(lambda: store, numbers, lambda: [row.origin.offset() for row in store.refused])
