@@ -24,6 +24,12 @@ MakeTables = Callable[..., TablesWorld]
 
 SMALL = ["database.batch_rows=100", "worker.batch_records=50"]
 
+WAITING = """
+SELECT 1 FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+"""Somebody in this database waits for a lock; other tests have theirs on the same server."""
+
 FAILING = """
 CREATE SEQUENCE attempts;
 CREATE FUNCTION fail_at_first() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -112,8 +118,7 @@ def test_a_commit_that_arrives_late_is_waited_for_by_the_claim(make_tables: Make
         proxy.cut(Cut.LATE_COMMIT)
         world.feed(50)
         wait_until(lambda: bool(proxy.happened), "a COMMIT under way")
-        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        wait_until(lambda: bool(world.see(waiting)), "a claim that waits")
+        wait_until(lambda: bool(world.see(WAITING)), "a claim that waits")
         assert len(worker.events("partition_claimed")) == 1
         proxy.deliver()
         worker.wait_for_event("partition_claimed", 2)
@@ -164,8 +169,7 @@ def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
         rival.execute("SET deadlock_timeout = '60s'")
         rival.execute("LOCK TABLE numbers IN ACCESS EXCLUSIVE MODE")
         world.feed(50)
-        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
-        wait_until(lambda: bool(world.see(waiting)), "a worker that waits for the table")
+        wait_until(lambda: bool(world.see(WAITING)), "a worker that waits for the table")
         rival.execute("UPDATE eosframework.positions SET updated_at = now()")
         rival.commit()
     # The rival commits as soon as the worker's transaction is undone, and the worker tells later.
