@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rocksdict import Options, Rdict, WriteBatch
+from rocksdict import Rdict, WriteBatch
 
 from eosframework.processing.state_ports import Changes, StoreIdentity
-from eosframework.state import trouble
+from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
 from eosframework.state.labels import StoreLabel, require_positions, store_key
+from eosframework.state.manifest import Manifest
 from eosframework.state.stats import StoreStats
-
-LABELS = "default"
+from eosframework.state.tuning import LABELS, Setup
 
 _STORE = "store."
 
@@ -55,7 +55,7 @@ class RocksTaskStores:
     Args:
         directory: where they are.
         database: opened with a column family for each of them.
-        options: of a column family.
+        setup: of the database.
         stores: what they must have been made for.
         labels: of those that were written before.
     """
@@ -64,17 +64,18 @@ class RocksTaskStores:
         self,
         directory: Path,
         database: Rdict,
-        options: Options,
+        setup: Setup,
         stores: Sequence[StoreIdentity],
         labels: Mapping[str, StoreLabel],
     ) -> None:
         self.directory = directory
         self.after_write: Callable[[], None] = _nothing
         self.on_close: Callable[[], None] = _nothing
-        self._options = options
+        self._setup = setup
         self._identities = {store.name: store for store in stores}
         self._written = dict(labels)
         self._database: Rdict | None = database
+        self._manifest = Manifest(directory)
         self._labels = database.get_column_family_handle(LABELS)
         names = {name: family_name(name) for name in self._identities}
         self._families = {n: database.get_column_family_handle(f) for n, f in names.items()}
@@ -121,6 +122,8 @@ class RocksTaskStores:
         batch.set_default_column_family(self._labels)
         for name, label in labels.items():
             batch[store_key(name)] = label.encode()
+        if (news := self._manifest.news()) is not None:
+            batch[manifest.KEY] = news
         self._apply(batch)
         self._written.update(labels)
         self.after_write()
@@ -137,7 +140,7 @@ class RocksTaskStores:
         try:
             drop_store(database, name)
             self._written.pop(name, None)
-            column = database.create_column_family(family, self._options)
+            column = database.create_column_family(family, self._setup.store)
             self._families[name] = database.get_column_family_handle(family)
         except Exception as error:
             raise trouble.writing(self.directory, error) from error

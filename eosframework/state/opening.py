@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
-from rocksdict import Options, Rdict, WriteBatch
+from rocksdict import Rdict, WriteBatch
 
 from eosframework.errors import StateDamaged, StateUnwritable
 from eosframework.processing.state_ports import StoreIdentity
-from eosframework.state import trouble
+from eosframework.state import manifest, trouble
 from eosframework.state.database import (
-    LABELS,
     RocksTaskStores,
     drop_store,
     family_name,
@@ -20,6 +19,7 @@ from eosframework.state.database import (
 )
 from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
 from eosframework.state.places import Place, has_data
+from eosframework.state.tuning import LABELS, Setup
 
 ALL_STORES = "all"
 
@@ -32,20 +32,20 @@ class _Unusable:
 
 
 def open_or_begin(
-    place: Place, options: Options, label: TaskLabel, stores: Sequence[StoreIdentity]
+    place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores:
     """Open the database in a place, or begin a new one there.
 
     Args:
         place: held by this process.
-        options: of the database and of each store.
+        setup: of the database.
         label: whose stores these must be.
         stores: what each must have been made for; one that was not is empty afterwards.
 
     Raises:
         StateUnwritable: the disk does not let it be opened.
     """
-    opened = _open(place, options, label, stores)
+    opened = _open(place, setup, label, stores)
     if isinstance(opened, _Unusable):
         _tell(place, ALL_STORES, opened.reason)
         try:
@@ -55,7 +55,7 @@ def open_or_begin(
                 f"the stores in {place.path} cannot be used and cannot be removed either: "
                 f"{error.strerror}. Remove that directory and start again"
             ) from error
-        opened = _open(place, options, label, stores)
+        opened = _open(place, setup, label, stores)
     if isinstance(opened, _Unusable):
         raise StateDamaged(
             f"a new database in {place.path} cannot be used: {opened.reason}. Check that disk, or "
@@ -65,19 +65,20 @@ def open_or_begin(
 
 
 def _open(
-    place: Place, options: Options, label: TaskLabel, stores: Sequence[StoreIdentity]
+    place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores | _Unusable:
     # Nothing outside may refer to the database where it is unusable: it would stay open.
     try:
-        families = _families(place)
+        families, manifests = _families(place), manifest.sizes(place.path)
         wanted = {LABELS, *families, *(family_name(store.name) for store in stores)}
-        database = Rdict(str(place.path), options, dict.fromkeys(wanted, options))
-        if families and (reason := _difference(database, label)):
+        database = Rdict(str(place.path), setup.labels, setup.families(wanted))
+        lacks = manifest.shortened(database.get(manifest.KEY), manifests)
+        if reason := lacks or (_difference(database, label) if families else None):
             return _Unusable(reason)
         if not families:
             _put_label(database, label)
-        labels = _usable(place, database, options, stores, store_names(families))
-        return RocksTaskStores(place.path, database, options, stores, labels)
+        labels = _usable(place, database, setup, stores, store_names(families))
+        return RocksTaskStores(place.path, database, setup, stores, labels)
     except Exception as error:
         if trouble.is_damage(error) or isinstance(error, ValueError):
             return _Unusable(trouble.reason(error))
@@ -103,7 +104,7 @@ def _put_label(database: Rdict, label: TaskLabel) -> None:
 def _usable(
     place: Place,
     database: Rdict,
-    options: Options,
+    setup: Setup,
     stores: Sequence[StoreIdentity],
     present: Sequence[str],
 ) -> dict[str, StoreLabel]:
@@ -112,18 +113,26 @@ def _usable(
     for store in stores:
         content = database.get(store_key(store.name))
         label = StoreLabel.decode(content) if content else None
-        reason = label.difference(store) if label else None
-        if label is not None and reason is None and store.name in present:
+        reason = _store_difference(label, store, present)
+        if label is not None and reason is None:
             labels[store.name] = label
-        elif content or store.name in present:
+        elif label is not None or store.name in present:
             drop_store(database, store.name)
-            database.create_column_family(family_name(store.name), options)
+            database.create_column_family(family_name(store.name), setup.store)
         if reason is not None:
             _tell(place, store.name, reason)
     for name in set(present) - {store.name for store in stores}:
         drop_store(database, name)
         _tell(place, name, "the topology has no such store")
     return labels
+
+
+def _store_difference(
+    label: StoreLabel | None, store: StoreIdentity, present: Sequence[str]
+) -> str | None:
+    if label is None:
+        return None
+    return label.difference(store) if store.name in present else "its content is gone"
 
 
 def _tell(place: Place, store: str, reason: str) -> None:

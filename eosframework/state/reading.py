@@ -1,7 +1,7 @@
 """Reading a task's stores beside the worker that holds them, or after it.
 
-RocksDB calls it a secondary instance: it follows the files of the one that writes, takes no lock
-and changes nothing of the data.
+RocksDB calls it a secondary instance: it reads the files of the one that writes, takes no lock and
+changes nothing of the data.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from rocksdict import AccessType, Rdict
 
-from eosframework.errors import ConfigurationError
-from eosframework.state import trouble
+from eosframework.errors import ConfigurationError, RunError
+from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
-from eosframework.state.database import LABELS, family_name, measure, store_names
+from eosframework.state.database import family_name, measure, store_names
 from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
 from eosframework.state.places import has_data
 from eosframework.state.stats import StoreStats
-from eosframework.state.tuning import SharedMemory
+from eosframework.state.tuning import LABELS, SharedMemory
 
 CACHE_BYTES = 32 * 2**20
 
@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.02
 
 
 class StoredTask:
-    """What a task's stores held when they were opened, or at the last `catch_up`.
+    """What a task's stores held when they were opened.
 
     Args:
         directory: of the stores.
@@ -82,18 +82,6 @@ class StoredTask:
         """Return how large each store is."""
         return [measure(name, column) for name, column in self._columns.items()]
 
-    def catch_up(self) -> None:
-        """Follow what was written since.
-
-        Raises:
-            StateDamaged: the files cannot be read.
-        """
-        assert self._database is not None
-        try:
-            self._database.try_catch_up_with_primary()
-        except Exception as error:
-            raise trouble.reading(self.directory, error) from error
-
     def close(self) -> None:
         """Let the files go."""
         for column in (self._labels, *self._columns.values()):
@@ -111,6 +99,7 @@ def read_only(directory: Path) -> Generator[StoredTask]:
     Raises:
         ConfigurationError: there are no stores in it.
         StateDamaged: its files cannot be read.
+        RunError: they change too fast.
     """
     if not directory.is_dir() or not has_data(directory):
         raise ConfigurationError(f"there are no stores in {directory}; name a task's directory")
@@ -123,24 +112,36 @@ def read_only(directory: Path) -> Generator[StoredTask]:
 
 
 def _open(directory: Path, own: str) -> StoredTask:
+    """Open the stores at a moment when none of their files comes or goes.
+
+    Each change is in the manifest first. Where one came meanwhile, RocksDB may have read some
+    stores from files and others from a log of writes that ends earlier (seen).
+    """
     give_up = time.monotonic() + OPEN_SECONDS
     while True:
+        before = manifest.sizes(directory)
         try:
-            return _try_to_open(directory, own)
+            task = _open_once(directory, own)
         except Exception as error:
             if time.monotonic() > give_up:
                 raise trouble.reading(directory, error) from error
+        else:
+            if manifest.sizes(directory) == before:
+                return task
+            task.close()
+            if time.monotonic() > give_up:
+                raise RunError(
+                    f"the stores in {directory} are written too fast to be read beside their "
+                    f"worker; try again, or ask the worker itself"
+                )
         time.sleep(PAUSE_SECONDS)
 
 
-def _try_to_open(directory: Path, own: str) -> StoredTask:
-    options = SharedMemory(CACHE_BYTES).options()
+def _open_once(directory: Path, own: str) -> StoredTask:
+    setup = SharedMemory(CACHE_BYTES).setup()
     # A file that the worker deletes stays readable while it is open.
-    options.set_max_open_files(-1)
+    setup.labels.set_max_open_files(-1)
     families = Rdict.list_cf(str(directory))
     access = AccessType.secondary(own)
-    return StoredTask(
-        directory,
-        Rdict(str(directory), options, dict.fromkeys(families, options), access),
-        families,
-    )
+    database = Rdict(str(directory), setup.labels, setup.families(families), access)
+    return StoredTask(directory, database, families)

@@ -50,7 +50,7 @@ class RocksState:
         place = take(self._directory / task, self._slot)
         try:
             label = TaskLabel(self._application, task, partitions)
-            opened = open_or_begin(place, self._memory.options(), label, stores)
+            opened = open_or_begin(place, self._memory.setup(), label, stores)
         except BaseException:
             place.release()
             raise

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from eosframework.errors import StateDamaged
 from eosframework.state.places import LOCK
-from eosframework.state.reading import read_only
 from tests.support.pipeline import wait_until
 from tests.support.store_writer import (
     APPLICATION,
@@ -21,25 +20,34 @@ from tests.support.store_writer import (
     backend,
     open_task,
     write_step,
-    writers,
 )
 from tests.support.stores import TASK, content
 
-STEPS = 160
+STEPS = 80
+STEPS_IN_FILES = 65
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stores as a killed process left them: some in files, the rest in the log of writes."""
     root = tmp_path_factory.mktemp("written")
-    with writers(root, STEPS) as host:
-        pid, _ = host.start()
-        host.wait_for(STEPS)
-        wait_until(lambda: is_in_files(root), "stores in files")
-        host.kill_after(pid, 0)
-    assert files(root, ".sst")
-    assert sum(file.stat().st_size for file in files(root, ".log")) > 20_000
-    return root
+    state = backend(root)
+    stores = open_task(state)
+    for step in range(STEPS_IN_FILES):
+        write_step(stores, step)
+    stores.start_flush()
+    wait_until(
+        lambda: len(files(root, ".log")) == 1 and all(s.disk_bytes for s in stores.stats()),
+        "stores in files",
+    )
+    for step in range(STEPS_IN_FILES, STEPS):
+        write_step(stores, step)
+    killed = tmp_path_factory.mktemp("killed")
+    shutil.copytree(root, killed, dirs_exist_ok=True)
+    state.close()
+    assert files(killed, ".sst")
+    assert sum(file.stat().st_size for file in files(killed, ".log")) > 100_000
+    return killed
 
 
 @pytest.fixture
@@ -61,11 +69,6 @@ def directory_of(root: Path) -> Path:
 
 def files(root: Path, ending: str) -> list[Path]:
     return sorted(directory_of(root).glob(f"*{ending}"))
-
-
-def is_in_files(root: Path) -> bool:
-    with read_only(directory_of(root)) as task:
-        return all(store.disk_bytes for store in task.stats())
 
 
 def is_whole_at_its_position(root: Path) -> int | None:

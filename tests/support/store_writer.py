@@ -1,6 +1,6 @@
 """A process that writes stores until it is killed, and what must be in them after each step.
 
-`python -m tests.support.store_writer DIRECTORY STEPS` forks a writer for each line it reads, so
+`python -m tests.support.store_writer DIRECTORY CACHE` forks a writer for each line it reads, so
 that a restart takes no imports. A writer prints its process id, where it goes on, and each step
 that was written.
 """
@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import IO
 
 from eosframework.config import StateSettings
-from eosframework.processing.state_ports import TaskStores
+from eosframework.state.database import RocksTaskStores
 from eosframework.state.rocks import RocksState
 from tests.support.stores import COUNTS, NAMES, TASK, content
 
 CACHE_BYTES = 8 * 2**20
 """So little that each second of writing makes several files."""
+
+LARGE_CACHE_BYTES = 128 * 2**20
+"""So much that a second of writing makes no file."""
+
+PIPE_BYTES = 2**14
+"""A writer waits when so much of what it says was not read."""
 
 APPLICATION = "flights"
 
@@ -33,13 +39,13 @@ CHANGES_PER_STEP = 150
 Changes = list[tuple[bytes, bytes | None]]
 
 
-def backend(directory: Path, slot: str = "host.0") -> RocksState:
+def backend(directory: Path, slot: str = "host.0", *, cache_bytes: int = CACHE_BYTES) -> RocksState:
     """Return the stores of a machine as one process has them."""
-    settings = StateSettings(directory=directory, cache_bytes=CACHE_BYTES)
+    settings = StateSettings(directory=directory, cache_bytes=cache_bytes)
     return RocksState(settings, APPLICATION, slot)
 
 
-def open_task(state: RocksState) -> TaskStores:
+def open_task(state: RocksState) -> RocksTaskStores:
     return state.open(TASK, 4, [COUNTS, NAMES])
 
 
@@ -54,7 +60,7 @@ def changes(step: int) -> dict[str, Changes]:
     return {"counts": counts, "names": names}
 
 
-def write_step(stores: TaskStores, step: int) -> None:
+def write_step(stores: RocksTaskStores, step: int) -> None:
     stores.write(changes(step), {"counts": step + 1, "names": step + 1})
 
 
@@ -75,7 +81,7 @@ class Expected:
                         self.held[name][key] = value
         self.steps = max(self.steps, steps)
 
-    def matches(self, stores: TaskStores) -> bool:
+    def matches(self, stores: RocksTaskStores) -> bool:
         """Tell whether both stores are at these steps, with exactly their content."""
         return all(
             (stores.position(name) or 0) == self.steps and content(stores.store(name)) == held
@@ -88,13 +94,15 @@ class WriterHost:
     """Starts writers one after the other, and kills them."""
 
     process: subprocess.Popen[str]
+    running: int | None = None
 
     def start(self) -> tuple[int, int]:
         """Start a writer; return its process id and the step at which it goes on."""
         self._input.write("go\n")
         self._input.flush()
         pid, begins_at = self._output.readline().split()
-        return int(pid), int(begins_at)
+        self.running = int(pid)
+        return self.running, int(begins_at)
 
     def wait_for(self, steps: int) -> int:
         """Wait until a writer has written some steps; return how many it said it had."""
@@ -107,6 +115,7 @@ class WriterHost:
         """Kill a writer when it has written some steps; return how many it said it had."""
         written = self.wait_for(steps)
         os.kill(pid, signal.SIGKILL)
+        self.running = None
         for line in self._output:
             if line == "ended\n":
                 break
@@ -126,37 +135,38 @@ class WriterHost:
 
 
 @contextmanager
-def writers(directory: Path, most_steps: int = 10**9) -> Iterator[WriterHost]:
-    """Run a host of writers, each of which stops and waits at a number of steps."""
-    command = [sys.executable, "-m", "tests.support.store_writer", str(directory), str(most_steps)]
+def writers(directory: Path, cache_bytes: int = CACHE_BYTES) -> Iterator[WriterHost]:
+    """Run a host of writers."""
+    command = [sys.executable, "-m", "tests.support.store_writer", str(directory), str(cache_bytes)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pipesize=PIPE_BYTES
     ) as process:
+        host = WriterHost(process)
         try:
-            yield WriterHost(process)
+            yield host
         finally:
+            if host.running is not None:
+                os.kill(host.running, signal.SIGKILL)
             process.stdin.close()  # type: ignore[union-attr]
             process.wait(60)
 
 
-def _write_until_killed(directory: Path, most_steps: int) -> None:
-    stores = open_task(backend(directory))
+def _write_until_killed(directory: Path, cache_bytes: int) -> None:
+    stores = open_task(backend(directory, cache_bytes=cache_bytes))
     step = stores.position("counts") or 0
     os.write(1, b"%d %d\n" % (os.getpid(), step))
-    while step < most_steps:
+    while True:
         write_step(stores, step)
         step += 1
         os.write(1, b"%d\n" % step)
-    while True:
-        signal.pause()
 
 
 def main() -> None:
-    directory, most_steps = Path(sys.argv[1]), int(sys.argv[2])
+    directory, cache_bytes = Path(sys.argv[1]), int(sys.argv[2])
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _write_until_killed(directory, most_steps)
+            _write_until_killed(directory, cache_bytes)
         os.waitpid(pid, 0)
         os.write(1, b"ended\n")
 

@@ -1,0 +1,71 @@
+"""How much of a database's manifest there must be.
+
+The manifest lists the files of a database; a flush adds to it and then deletes the log of writes
+that is in files now. RocksDB takes a manifest that lost its end for an older one: what was in that
+log is then missing, in the middle of the history. So each write tells how long the manifest was.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+KEY = b"manifest"
+
+Sizes = dict[str, int]
+"""By name of a manifest, its size in bytes."""
+
+
+def sizes(directory: Path) -> Sizes:
+    """Return the manifests in a directory."""
+    found: Sizes = {}
+    for path in directory.glob("MANIFEST-*"):
+        # A process that has the database open may be done with it.
+        with suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_size
+    return found
+
+
+def shortened(noted: bytes | None, there: Sizes) -> str | None:
+    """Return what is missing of a manifest, as a reason for a log.
+
+    Args:
+        noted: what the last write told.
+        there: what was found before the database was opened, which begins a new manifest.
+    """
+    for name, size in orjson.loads(noted or b"{}").items():
+        if there.get(name, size) < size:
+            return f"{name} has {there[name]} bytes of at least {size}"
+    return None
+
+
+class Manifest:
+    """The manifest of an open database.
+
+    Args:
+        directory: of the database.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._path = self._current()
+        self._noted: int | None = None
+
+    def news(self) -> bytes | None:
+        """Return what is to be noted; None: what was noted last still holds."""
+        try:
+            size = os.stat(self._path).st_size
+        except FileNotFoundError:
+            self._path, size = self._current(), 0
+        if size == self._noted:
+            return None
+        self._noted = size
+        return orjson.dumps({os.path.basename(self._path): size})
+
+    def _current(self) -> str:
+        # Renamed into its place when RocksDB begins another manifest: always there, and whole.
+        name = (self._directory / "CURRENT").read_text(encoding="ascii").strip()
+        return str(self._directory / name)
