@@ -5,26 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 from eosframework.operators import folds
+from eosframework.operators.deduplication import Deduplication
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.folds import Fold, folding
 from eosframework.operators.session import StoreSession
-from eosframework.topology.graph import Aggregate, FoldKind, Store
+from eosframework.operators.sessions import SessionWindows
+from eosframework.operators.sliding import SlidingWindows
+from eosframework.operators.timed import Alarms, TimedOperator
+from eosframework.operators.window_entries import SpansFormat, WindowFormat
+from eosframework.operators.windows import AlignedWindows
+from eosframework.topology.graph import Aggregate, Emit, FoldKind, Store, Window, WindowKind
 
 
 def format_of(store: Store) -> EntryFormat:
     """Return how the entries of a store are written."""
     upgrade = None if store.upgrade is None else store.upgrade.call
-    return EntryFormat(store.name, store.value, store.version, upgrade)
+    kind = EntryFormat
+    if store.window is not None:
+        own = store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
+        kind = SpansFormat if own else WindowFormat
+    return kind(store.name, store.value, store.version, upgrade)
 
 
-def bind(node: Aggregate, session: StoreSession) -> Any:
+def bind(node: Aggregate, session: StoreSession, alarms: Alarms) -> Any:
     """Return what runs a keyed node in one task.
 
     Args:
         node: of the graph.
         session: of its store.
+        alarms: of the task.
     """
+    window = node.store.window
+    if window is not None:
+        return windowed(node, window, session, alarms)
     return folding(session, fold_of(node))
+
+
+def windowed(
+    node: Aggregate, window: Window, session: StoreSession, alarms: Alarms
+) -> TimedOperator:
+    """Return what runs a node whose state ends with time; see `bind`."""
+    alarm = alarms.closes if node.emit is Emit.CLOSE else alarms.ends
+    if window.kind is WindowKind.LAST:
+        by = node.functions.get("by")
+        return Deduplication(session, window, alarm, None if by is None else by.call)
+    fold, updates = fold_of(node), node.emit is Emit.EACH
+    if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
+        return AlignedWindows(session, window, alarm, fold, shows_updates=updates)
+    kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
+    form = session.form
+    assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
+    return kind(session, window, alarm, fold, form, shows_updates=updates)
 
 
 def fold_of(node: Aggregate) -> Fold:
@@ -42,4 +73,6 @@ def fold_of(node: Aggregate) -> Fold:
         case FoldKind.REDUCE:
             return folds.reduction(calls["add"])
         case FoldKind.AGGREGATE:
-            return folds.aggregation(calls["initial"], calls["add"])
+            return folds.aggregation(calls["initial"], calls["add"], calls.get("merge"))
+        case FoldKind.DEDUPLICATE:
+            raise AssertionError("it remembers records and folds nothing")

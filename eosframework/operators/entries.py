@@ -63,11 +63,18 @@ class EntryFormat:
             RunError: there is no way from its version to the current one.
         """
         version, timestamp = _HEAD.unpack_from(data)
-        raw = data[_HEAD.size :]
+        return self.decode_value(data[_HEAD.size :], version), timestamp
+
+    def decode_value(self, raw: bytes, version: int) -> Any:
+        """Return the value alone, of the current version.
+
+        Raises:
+            RunError: there is no way from its version to the current one.
+        """
         if version != self.version:
-            return self._upgraded(raw, version), timestamp
+            return self._upgraded(raw, version)
         decode = self.serde.decode
-        return (decode(raw) if decode else raw), timestamp
+        return decode(raw) if decode else raw
 
     def _upgraded(self, raw: bytes, version: int) -> Any:
         found = f"store {self.store!r} holds a value of version {version}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,39 +21,46 @@ class Fold:
     Args:
         first: makes the aggregate of the first value.
         then: makes the next aggregate of the one so far and a value; None ends the aggregate.
+        merge: makes one aggregate of two, of which the first is of earlier records; only windows
+            that grow together need it.
     """
 
     first: Callable[[Any], Any]
     then: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
 
 
-COUNT = Fold(lambda value: 1, lambda count, value: count + 1)
+COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
 """How many records there were."""
 
 
 def total(of: Callable[[Any], Any]) -> Fold:
     """The sum of `of(value)`."""
-    return Fold(of, lambda so_far, value: so_far + of(value))
+    return Fold(of, lambda so_far, value: so_far + of(value), operator.add)
 
 
 def smallest(of: Callable[[Any], Any]) -> Fold:
     """The smallest `of(value)`."""
-    return Fold(of, lambda so_far, value: min(so_far, of(value)))
+    return Fold(of, lambda so_far, value: min(so_far, of(value)), min)
 
 
 def greatest(of: Callable[[Any], Any]) -> Fold:
     """The greatest `of(value)`."""
-    return Fold(of, lambda so_far, value: max(so_far, of(value)))
+    return Fold(of, lambda so_far, value: max(so_far, of(value)), max)
 
 
 def reduction(function: Callable[[Any, Any], Any]) -> Fold:
     """The first value, then `function(aggregate, value)`."""
-    return Fold(lambda value: value, function)
+    return Fold(lambda value: value, function, function)
 
 
-def aggregation(initial: Callable[[], Any], add: Callable[[Any, Any], Any]) -> Fold:
+def aggregation(
+    initial: Callable[[], Any],
+    add: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Fold:
     """`add(aggregate, value)`, from `initial()` on."""
-    return Fold(lambda value: add(initial(), value), add)
+    return Fold(lambda value: add(initial(), value), add, merge or _no_merge)
 
 
 def folding(session: StoreSession, fold: Fold) -> Update:
@@ -78,3 +86,10 @@ def folding(session: StoreSession, fold: Fold) -> Update:
         return entry
 
     return update
+
+
+def _no_merge(one: Any, other: Any) -> Any:
+    raise TypeError(
+        "two sessions became one, and the aggregate says no merge function; declare "
+        "merge: module:function, which takes two aggregates and returns that of both"
+    )

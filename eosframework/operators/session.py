@@ -119,6 +119,11 @@ class StoreSession(ABC):
         for key, kept in list(self._changed.items()):
             yield key, None if kept is None else self._entry(kept)
 
+    def before(self, key: bytes) -> Entry | None:
+        """Return the entry that a key has without what this transaction changed."""
+        kept = self._load(key)
+        return None if kept is None else self._entry(kept)
+
     def committed(self) -> None:
         """Take what was changed as what the store holds: it does now."""
         if len(self._recent) + len(self._changed) > RECENT_ENTRIES:

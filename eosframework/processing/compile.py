@@ -77,7 +77,7 @@ class CompiledPart:
 
 def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:
     """Compile a sub-topology."""
-    slots = Slots()
+    slots = Slots(has_windows=any(store.window is not None for store in part.stores))
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
     while len(emissions) < len(slots.emitting):

@@ -30,15 +30,16 @@ step that failed, so that naming it costs nothing as long as nothing fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import CodeType
 from typing import Any, Protocol
 
 from eosframework.operators.session import Journal
-from eosframework.processing.lines import Current, Lines, Site
+from eosframework.processing.lines import Current, Site
 from eosframework.processing.lines import Slots as Slots
 from eosframework.processing.ports import Message, Output
+from eosframework.processing.window_lines import WindowLines
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -64,6 +65,16 @@ class State(Protocol):
         """What the record that is being run has changed."""
         ...
 
+    @property
+    def late(self) -> Callable[[Site, Message, int, list[Output]], None]:
+        """Takes a record that came too late for a step."""
+        ...
+
+    @property
+    def windows(self) -> Any:
+        """Closes the windows of the task."""
+        ...
+
 
 Failed = Callable[[Site, Message, Exception, list[Output]], None]
 """Told about a record that failed; may append what stands for it, or raise."""
@@ -76,7 +87,7 @@ class Run(Protocol):
 
     def __call__(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         out: list[Output],
         stream_time: int,
         failed: Failed,
@@ -95,7 +106,7 @@ class Run(Protocol):
         ...
 
 
-class Writer(Lines):
+class Writer(WindowLines):
     """Writes the function line by line and remembers which step each line belongs to."""
 
     def compiled(self, name: str) -> tuple[Run, str]:
@@ -109,7 +120,7 @@ class Writer(Lines):
         begin = self._write_begin()
         current = self._write_decode(source)
         self._write_children(3, source.children, current)
-        self._write_end(begin, receipts=receipts)
+        self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
 
     def write_emission(self, node: Aggregate) -> None:
         """Write what happens to each record that a keyed node gives later."""
@@ -119,7 +130,7 @@ class Writer(Lines):
         self._line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
         current = Current(key, "v", "t", "h", "kb", node.store.key)
         self._write_children(3, node.children, current)
-        self._write_end(begin, receipts=False)
+        self._write_end(begin)
 
     def _write_begin(self) -> int:
         """Return the line before which `_write_end` puts what the loop looks up once."""
@@ -131,15 +142,19 @@ class Writer(Lines):
         self._line(2, "try:")
         return begin
 
-    def _write_end(self, begin: int, *, receipts: bool) -> None:
+    def _write_end(self, begin: int, *, receipts: bool = False, closes: bool = False) -> None:
         self._line(2, "except Exception as error:")
         self._line(3, "del out[mark:]")
         if self._used:
             self._line(3, "undo(journal, 0)")
         self._line(3, "failed(site_of(error), m, error, out)")
-        if receipts:
+        if closes:
+            self._write_closing(receipts=receipts)
+        elif receipts:
             self._line(2, "if len(out) > mark: out.seal(mark, m)")
         self._line(1, "return stream_time")
+        if closes:
+            self._insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
         if self._used:
             slots = [f" {name} = state.operators[{slot}]" for slot, name in self._used.items()]
             self._insert(begin + 1, ["  journal.clear()"])
@@ -199,6 +214,10 @@ class Writer(Lines):
         self._line(depth, f"if {current.key} is not None and {current.value} is not None:")
         key_bytes = self._variable("kb")
         self._line(depth + 1, f"{key_bytes} = {self._key_bytes(current, node.store.key)}")
+        if node.store.window is not None:
+            keyed = replace(current, key_bytes=key_bytes, key_serde=node.store.key)
+            self._write_windowed(depth + 1, node, node.store.window, update, keyed)
+            return
         call = f"{update}({key_bytes}, {current.value}, {current.timestamp})"
         if node.emit is not Emit.EACH:
             self._line(depth + 1, call)

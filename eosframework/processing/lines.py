@@ -28,7 +28,8 @@ class Site:
 class Slots:
     """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_windows: bool = False) -> None:
+        self.has_windows = has_windows
         self.keyed: list[Aggregate] = []
         self.emitting: list[Aggregate] = []
 

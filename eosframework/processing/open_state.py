@@ -18,10 +18,13 @@ from eosframework import failpoints
 from eosframework.errors import RunError
 from eosframework.operators.binding import bind, format_of
 from eosframework.operators.session import Journal, open_session
+from eosframework.operators.timed import Alarms
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted
+from eosframework.processing.late import LateRecords
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
+from eosframework.processing.windowing import TaskWindows, timed_nodes
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Store
 
@@ -44,9 +47,12 @@ class OpenState:
             name: open_session(format_of(store), stores.store(name), self.journal)
             for name, store in self._declared.items()
         }
+        alarms = Alarms()
         self.operators: Sequence[Any] = [
-            bind(node, self._sessions[node.store.name]) for node in compiled.keyed
+            bind(node, self._sessions[node.store.name], alarms) for node in compiled.keyed
         ]
+        self.late = LateRecords()
+        self.windows = TaskWindows(timed_nodes(compiled, self.operators), alarms, partition)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
 
@@ -61,6 +67,8 @@ class OpenState:
     def emitted(self, emission: Emission) -> list[Message]:
         """Return what a node gives at the commit: each key that changed, with its last value."""
         store = emission.node.store
+        if store.window is not None:
+            return self.windows.emitted(emission.node)
         return [
             Emitted(store.changelog, self._partition, key, *entry, store.value)
             for key, entry in self._sessions[store.name].changed_entries()
@@ -108,6 +116,7 @@ class OpenState:
         """Forget what the open transaction changed."""
         for session in self._sessions.values():
             session.drop()
+        self.windows.reset()
         self._sent = {}
         self.journal.clear()
 

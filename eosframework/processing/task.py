@@ -40,6 +40,7 @@ from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
 from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Emit
 from eosframework.txnid import TransactionalId
 
 SLICE_SECONDS = 0.02
@@ -211,6 +212,7 @@ class Task:
         """
         if self.stores is not None:
             self._emit(self.stores)
+            self.stores.windows.remove_ended(self._stream_time)
             self._produce(self.stores.changelog(self._stream_time))
         moved_none = not self.has_progress
         progress = Progress(self._progress.transaction + 1, self._stream_time)
@@ -313,9 +315,12 @@ class Task:
         if self._receipts is not None:
             self._receipts.begin(partition, self._progress.transaction + 1)
         try:
+            if self.stores is not None:
+                self.stores.windows.begin()
             self._run_records(partition, messages)
         except RecordFailed as error:
             self.failure, position = error, error.offset
+            self._stream_time = self._time_reached(error)
         except BaseException:
             self._out.clear()
             raise
@@ -352,11 +357,24 @@ class Task:
 
     def _emit(self, stores: OpenState) -> None:
         """Run what follows the keyed nodes that give their records at the commit."""
+        stores.windows.begin()
         for emission in self._emissions:
+            if emission.node.emit is Emit.CLOSE:
+                continue
             messages = stores.emitted(emission)
             emission.run(messages, self._out, self._stream_time, self.failures, stores)
             self._produce(self._out)
             self._out.clear()
+
+    def _time_reached(self, error: RecordFailed) -> int:
+        """Return the stream time at which the slice ended early; state was changed up to there."""
+        codes = {compiled.code for compiled in self._sources.values()}
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in codes:
+                return trace.tb_frame.f_locals["stream_time"]
+            trace = trace.tb_next
+        return self._stream_time
 
     def _too_slow(
         self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime

@@ -1,0 +1,55 @@
+"""Entries under a start and a key: those with the same start end together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.operators.entries import Entry
+from eosframework.operators.session import StoreSession
+from eosframework.operators.timed import NEVER, Alarm, TimedOperator
+from eosframework.operators.window_entries import MARK_KEY, START
+from eosframework.topology.graph import Window
+
+
+class SlicedOperator(TimedOperator):
+    """Knows the starts in its store.
+
+    Args:
+        lasts_ms: an entry with a start is needed until so long after it.
+    """
+
+    def __init__(self, session: StoreSession, window: Window, alarm: Alarm, lasts_ms: int) -> None:
+        super().__init__(session, window, alarm)
+        self._lasts_ms = lasts_ms
+        self._starts: set[int] = set()
+
+    def load(self) -> None:
+        """Find the starts: from each one straight to the next one."""
+        self._starts.clear()
+        first = b""
+        while (found := next(iter(self._session.scan(first, MARK_KEY)), None)) is not None:
+            start = START.unpack_from(found[0])[0]
+            self._starts.add(start)
+            first = START.pack(start + 1)
+
+    def due(self) -> int:
+        """Return when the first start has ended."""
+        return min(self._starts) + self._lasts_ms if self._starts else NEVER
+
+    def last_close(self) -> int:
+        """Return when the last start has ended."""
+        return max(self._starts) + self._lasts_ms if self._starts else 0
+
+    def _began(self, start: int) -> None:
+        """Note that there is an entry with this start."""
+        if start not in self._starts:
+            self._starts.add(start)
+            self.alarm.set(start + self._lasts_ms)
+
+    def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
+        """Yield the entries that have ended: start, key and entry; each is then removed."""
+        for start in sorted(s for s in self._starts if s + self._lasts_ms <= now):
+            for store_key, entry in self._session.scan(START.pack(start), START.pack(start + 1)):
+                yield start, store_key[START.size :], entry
+                self._session.delete(store_key)
+            self._starts.discard(start)

@@ -1,0 +1,121 @@
+"""Sliding windows: every set of records of a key that are at most a time apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eosframework.operators.spans import SpanOperator
+from eosframework.operators.timed import Result
+from eosframework.operators.window_entries import Span
+
+
+@dataclass(slots=True)
+class _Around:
+    """The windows of a key around a time, as they are before a record of that time.
+
+    Args:
+        left: the last window that ended before.
+        right: the last window that has the time and goes on behind it.
+        previous: time of the last record before.
+        starts: of all windows that were looked at.
+    """
+
+    left: Span | None = None
+    right: Span | None = None
+    previous: int | None = None
+    starts: set[int] = field(default_factory=set[int])
+
+
+class SlidingWindows(SpanOperator):
+    """Folds records into the windows that end with a record, and those that begin behind one.
+
+    The windows are those of Kafka Streams (KIP-450, `KStreamSlidingWindowAggregate`): [t - size, t]
+    for each record at t, and [t + 1, t + 1 + size] where it holds a record. A new one takes over
+    what the window before it has of its records, so that nothing is ever taken out of an
+    aggregate. Two things differ: windows may begin before 1970, and a closed window takes records
+    for those that are made of it, though it goes on no more (there they lack in the next one).
+    """
+
+    def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
+        """Fold a record into the windows that have its time; open ones go on."""
+        size = self.window.size_ms
+        now = max(now, self._floor)
+        if self._closes_after(timestamp + 1 + size) <= now + 1:
+            return None
+        spans, noted = self._spans(key)
+        around, kept, touched = self._take(spans, value, timestamp)
+        previous = around.previous
+        if previous is not None and previous + 1 + size >= timestamp:
+            touched += self._new(around, previous + 1, timestamp, None, value)
+        left = around.left if previous is not None and previous >= timestamp - size else None
+        touched += self._new(around, timestamp - size, timestamp, left, value)
+        right = around.right
+        if right is not None and right.timestamp > timestamp:
+            touched += self._behind(around, timestamp + 1, right)
+        touched = [
+            s._replace(closed=True) if self.closes_at(s) <= now else s for s in sorted(touched)
+        ]
+        self._store(key, sorted([*kept, *touched]), noted)
+        if not self._shows_updates:
+            return ()
+        return [(self._result(s), s.timestamp) for s in touched if not s.closed]
+
+    def closes_at(self, span: Span) -> int:
+        """Return the stream time from which on a window takes nothing for itself."""
+        return self._closes_after(span.end)
+
+    def ends_at(self, span: Span) -> int:
+        """Return the stream time from which on no window can be made of it."""
+        return self._closes_after(span.end) + 2 * self.window.size_ms
+
+    def _closes_after(self, end: int) -> int:
+        return end + self.window.grace_ms + 1
+
+    def _take(
+        self, spans: Sequence[Span], value: Any, timestamp: int
+    ) -> tuple[_Around, list[Span], list[Span]]:
+        """Return what is around a record, the windows without it, and those that now have it."""
+        around = _Around()
+        kept: list[Span] = []
+        touched: list[Span] = []
+        for span in spans:
+            around.starts.add(span.start)
+            if span.end < timestamp:
+                around.left, around.previous = span, span.timestamp
+            elif span.end == timestamp and span.timestamp < timestamp:
+                around.previous = span.timestamp
+            elif span.end > timestamp >= span.start:
+                around.right = span
+            if span.start <= timestamp <= span.end:
+                touched.append(self._with(span, value, timestamp))
+            else:
+                kept.append(span)
+        return around, kept, touched
+
+    def _with(self, span: Span, value: Any, timestamp: int) -> Span:
+        aggregate = self._fold.then(self._value(span), value)
+        return span._replace(
+            timestamp=max(span.timestamp, timestamp), raw=self._form.encode_value(aggregate)
+        )
+
+    def _new(
+        self, around: _Around, start: int, timestamp: int, before: Span | None, value: Any
+    ) -> list[Span]:
+        """Return the window at `start`: what `before` has and the record; none if it is there."""
+        if start in around.starts:
+            return []
+        around.starts.add(start)
+        end = start + self.window.size_ms
+        if before is not None:
+            moved = before._replace(start=start, end=end, closed=False)
+            return [self._with(moved, value, timestamp)]
+        raw = self._form.encode_value(self._fold.first(value))
+        return [Span(start, end, timestamp, False, raw)]
+
+    def _behind(self, around: _Around, start: int, right: Span) -> list[Span]:
+        if start in around.starts:
+            return []
+        end = start + self.window.size_ms
+        return [right._replace(start=start, end=end, closed=False)]

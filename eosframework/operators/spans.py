@@ -1,0 +1,127 @@
+"""Windows of which every key has its own: they lie together in the entry of the key."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eosframework.operators.agenda import DATA, Agenda
+from eosframework.operators.folds import Fold
+from eosframework.operators.session import StoreSession
+from eosframework.operators.timed import Alarm, Closed, TimedOperator
+from eosframework.operators.window_entries import MARK_KEY, Span, SpansFormat
+from eosframework.records import WindowResult
+from eosframework.topology.graph import Window
+
+
+class SpanOperator(TimedOperator):
+    """Keeps the windows of each key, sorted by their start, and closes and removes them.
+
+    The timestamp of a key's entry is the time under which the agenda has the key.
+
+    Args:
+        fold: what happens with the values of a window.
+        form: of the session's entries.
+        shows_updates: whether `update` returns the windows it changed; else they close.
+    """
+
+    def __init__(
+        self,
+        session: StoreSession,
+        window: Window,
+        alarm: Alarm,
+        fold: Fold,
+        form: SpansFormat,
+        *,
+        shows_updates: bool,
+    ) -> None:
+        super().__init__(session, window, alarm)
+        self._fold = fold
+        self._form = form
+        self._shows_updates = shows_updates
+        self._agenda = Agenda(session)
+
+    @abstractmethod
+    def closes_at(self, span: Span) -> int:
+        """Return the stream time from which on a window takes nothing."""
+
+    @abstractmethod
+    def ends_at(self, span: Span) -> int:
+        """Return the stream time from which on it is not needed."""
+
+    def load(self) -> None:
+        """Find out which keys are due first."""
+        self._agenda.load()
+
+    def due(self) -> int:
+        """Return when the first key is to be looked at."""
+        return self._agenda.due()
+
+    def closing(self, now: int) -> Iterator[Closed]:
+        """Yield the windows that `now` closes; those due first come first."""
+        while (first := self._agenda.first()) is not None and first[0] <= now:
+            due, key = first
+            spans, noted = self._spans(key)
+            ripe = [s for s in spans if not s.closed and self.closes_at(s) <= now]
+            if noted == due and ripe:
+                span = min(ripe, key=self.closes_at)
+                yield key, self._result(span), span.timestamp
+                spans = [s._replace(closed=True) if s is span else s for s in spans]
+                self._session.put(DATA + key, (spans, due))
+                if len(ripe) > 1:
+                    continue
+            self._agenda.remove_first()
+            if noted == due:
+                self._store(key, [s for s in spans if self.ends_at(s) > now], None)
+
+    def changed(self) -> Iterator[Closed]:
+        """Yield the windows that the open transaction changed; None for those that it removed."""
+        for store_key, entry in self._session.changed_entries():
+            if store_key[:1] != DATA:
+                continue
+            before = self._session.before(store_key)
+            old: dict[tuple[int, int], Span] = (
+                {} if before is None else {(s.start, s.end): s for s in before[0]}
+            )
+            spans: list[Span] = [] if entry is None else entry[0]
+            kept = {(span.start, span.end) for span in spans}
+            for bounds, span in old.items():
+                if bounds not in kept:
+                    yield store_key[1:], WindowResult(*bounds, None), span.timestamp
+            for span in spans:
+                if span != old.get((span.start, span.end)):
+                    yield store_key[1:], self._result(span), span.timestamp
+
+    def last_close(self) -> int:
+        """Return the stream time that closes every window of every key."""
+        found = self._session.scan(DATA, MARK_KEY)
+        open_ = (self.closes_at(s) for _, (spans, _) in found for s in spans if not s.closed)
+        return max(open_, default=0)
+
+    def _spans(self, key: bytes) -> tuple[Sequence[Span], int | None]:
+        """Return the windows of a key, and the time under which the agenda has it."""
+        entry = self._session.get(DATA + key)
+        return ([], None) if entry is None else entry
+
+    def _store(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
+        """Keep the windows of a key, and note it for the first time at which one is due."""
+        if not spans:
+            self._session.delete(DATA + key)
+            return
+        due = min(self._next(span) for span in spans)
+        if noted is None or due < noted:
+            self._agenda.add(due, key)
+            self.alarm.set(due)
+            noted = due
+        self._session.put(DATA + key, (spans, noted))
+
+    def _next(self, span: Span) -> int:
+        is_over = span.closed or self._shows_updates
+        return self.ends_at(span) if is_over else self.closes_at(span)
+
+    def _result(self, span: Span) -> WindowResult:
+        return WindowResult(span.start, span.end, self._value(span))
+
+    def _value(self, span: Span) -> Any:
+        return self._form.decode_value(span.raw, self._form.version)

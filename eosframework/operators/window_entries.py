@@ -1,0 +1,119 @@
+"""How windows lie in a store.
+
+Windows that all begin at fixed times have an entry each, under their start and the key. Those of
+which each key has its own, sliding windows and sessions, lie together in one entry of their key:
+
+8 bytes   start, signed
+8 bytes   end, signed
+8 bytes   timestamp in milliseconds since the epoch
+1 byte    whether it was closed
+4 bytes   length of the value
+rest      the value, by the store's serde
+
+One entry more says what the store was made for: its version byte is 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from eosframework.operators.entries import Entry, EntryFormat
+
+MARK_KEY = b"\xff"
+"""Behind every key that begins with a time."""
+
+START = struct.Struct(">Q")
+"""What keys that begin with a time begin with: milliseconds since the epoch."""
+
+_HEAD = struct.Struct(">BQ")
+_SPAN = struct.Struct(">qqQ?I")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a store says of itself; its timestamp: up to when it was closed by the clock.
+
+    Args:
+        signature: of the windows.
+    """
+
+    signature: str
+
+
+class Span(NamedTuple):
+    """A window of one key.
+
+    Args:
+        timestamp: the greatest of its records'.
+        closed: whether its result went on for the last time.
+        raw: the encoded value.
+    """
+
+    start: int
+    end: int
+    timestamp: int
+    closed: bool
+    raw: bytes
+
+
+class WindowFormat(EntryFormat):
+    """Of windows that have an entry each."""
+
+    __slots__ = ()
+
+    def encode(self, entry: Entry) -> bytes:
+        """Return the bytes of an entry."""
+        if type(entry[0]) is Mark:
+            return _HEAD.pack(0, entry[1]) + entry[0].signature.encode()
+        return EntryFormat.encode(self, entry)
+
+    def decode(self, data: bytes) -> Entry:
+        """Return the entry."""
+        if data[0] == 0:
+            return Mark(data[_HEAD.size :].decode()), _HEAD.unpack_from(data)[1]
+        return EntryFormat.decode(self, data)
+
+
+class SpansFormat(EntryFormat):
+    """Of windows that lie together: the value of an entry is a list of `Span`."""
+
+    __slots__ = ()
+
+    @property
+    def is_immutable(self) -> bool:
+        """Whether nobody can change a value in place."""
+        return False
+
+    def encode(self, entry: Entry) -> bytes:
+        """Return the bytes of an entry."""
+        value, timestamp = entry
+        if type(value) is Mark:
+            return _HEAD.pack(0, timestamp) + value.signature.encode()
+        parts = [_HEAD.pack(self.version, timestamp)]
+        for start, end, latest, closed, raw in value:
+            parts += _SPAN.pack(start, end, latest, closed, len(raw)), raw
+        return b"".join(parts)
+
+    def decode(self, data: bytes) -> Entry:
+        """Return the entry; values of an older version become ones of the current version."""
+        version, timestamp = _HEAD.unpack_from(data)
+        if version == 0:
+            return Mark(data[_HEAD.size :].decode()), timestamp
+        spans: list[Span] = []
+        place = _HEAD.size
+        while place < len(data):
+            start, end, latest, closed, length = _SPAN.unpack_from(data, place)
+            place += _SPAN.size
+            raw = data[place : place + length]
+            if version != self.version:
+                raw = self.encode_value(self.decode_value(raw, version))
+            spans.append(Span(start, end, latest, closed, raw))
+            place += length
+        return spans, timestamp
+
+    def encode_value(self, value: Any) -> bytes:
+        """Return the bytes of one window's value."""
+        encode = self.serde.encode
+        return encode(value) if encode else value

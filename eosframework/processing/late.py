@@ -1,0 +1,33 @@
+"""Records that come too late for what keeps something until a time: counted, and sent on."""
+
+from __future__ import annotations
+
+from eosframework.processing.failures import dead_letter
+from eosframework.processing.lines import Site
+from eosframework.processing.ports import Message, Output
+
+
+class LateRecords:
+    """Counts the late records of a task."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
+        """Count a record, and send it as it came to the topic of late ones, if there is one.
+
+        Args:
+            site: the step that it was too late for, with that topic.
+            message: the record.
+            stream_time: of the task, in milliseconds.
+            out: takes the record.
+        """
+        self.count += 1
+        if site.on_error.topic is not None:
+            behind_ms = stream_time - message.timestamp()[1]
+            error = LateRecord(f"stream time is {stream_time}, {behind_ms} ms ahead")
+            out.append(dead_letter(site, message, error))
+
+
+class LateRecord(Exception):
+    """What the headers of a late record say of it."""

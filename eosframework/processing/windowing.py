@@ -1,0 +1,169 @@
+"""The windows of one task: what their closing gives, and when what has ended is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.errors import RecordFailed
+from eosframework.operators.timed import NEVER, Alarms, Closed, TimedOperator
+from eosframework.processing.compile import CompiledPart, Emission
+from eosframework.processing.emitted import Emitted
+from eosframework.processing.generating import Failed, State
+from eosframework.processing.ports import Message, Output
+from eosframework.serdes import JSON
+from eosframework.topology.graph import Aggregate, Emit
+
+
+@dataclass(frozen=True, slots=True)
+class TimedNode:
+    """A keyed node whose state ends with time.
+
+    Args:
+        emission: what follows it, where its results go on later.
+    """
+
+    node: Aggregate
+    operator: TimedOperator
+    emission: Emission | None
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without a record its windows close; None: never."""
+        window = self.operator.window
+        return None if window.close_idle_ms is None else window.close_idle_ms / 1000
+
+
+def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedNode]:
+    """Return the nodes of a task whose state ends with time."""
+    emissions = {id(emission.node): emission for emission in compiled.emissions}
+    return [
+        TimedNode(node, operator, emissions.get(id(node)))
+        for node, operator in zip(compiled.keyed, operators, strict=True)
+        if isinstance(operator, TimedOperator)
+    ]
+
+
+class TaskWindows:
+    """Closes windows when stream time, or the clock, has passed them.
+
+    Args:
+        nodes: those of the task.
+        alarms: that their operators set.
+        partition: of the task.
+    """
+
+    def __init__(self, nodes: Sequence[TimedNode], alarms: Alarms, partition: int) -> None:
+        self.alarm = alarms.closes
+        self._ends = alarms.ends
+        self._closing = [node for node in nodes if node.node.emit is Emit.CLOSE]
+        self._ending = [node for node in nodes if node.node.emit is not Emit.CLOSE]
+        self._partition = partition
+        self._is_known = False
+
+    def begin(self) -> None:
+        """Make sure that the operators know their stores; before the first record.
+
+        Raises:
+            RunError: a store was made for other windows.
+        """
+        if not self._is_known:
+            for node in (*self._closing, *self._ending):
+                node.operator.begin()
+            self._is_known = True
+
+    def reset(self) -> None:
+        """The stores may hold something else from now on."""
+        self._is_known = False
+        self.alarm.due = self._ends.due = NEVER
+
+    def close(
+        self, message: Message, out: list[Output], now: int, failed: Failed, state: State
+    ) -> None:
+        """Run what follows each window that `now` closes.
+
+        Args:
+            message: the record that moved stream time to `now`; it is complete.
+            out: takes the outputs.
+            now: stream time, in milliseconds.
+            failed: is told about results that fail.
+            state: of the task.
+
+        Raises:
+            RecordFailed: a result failed; its window and those behind it are open.
+        """
+        try:
+            for node in self._closing:
+                self._close_one(node, now, out, now, failed, state)
+        except RecordFailed as error:
+            raise RecordFailed(str(error), offset=message.offset() + 1) from error
+        finally:
+            self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
+    def remove_ended(self, now: int) -> None:
+        """Remove the windows that have ended and give no result; before a commit."""
+        if now < self._ends.due:
+            return
+        for node in self._ending:
+            for _ in node.operator.closing(now):
+                pass
+        self._ends.due = min((n.operator.due() for n in self._ending), default=NEVER)
+
+    def emitted(self, node: Aggregate) -> list[Message]:
+        """Return the results of a node's windows that the transaction changed, as messages."""
+        timed = next(timed for timed in self._ending if timed.node is node)
+        return [self._message(node, closed) for closed in timed.operator.changed()]
+
+    def open_for(self, idle_seconds: float) -> list[TimedNode]:
+        """Return the nodes with open windows that close after so long without a record, or less."""
+        due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]
+        if due:
+            self.begin()
+        return [n for n in due if n.operator.due() < NEVER and n.operator.last_close() > 0]
+
+    def close_by_clock(
+        self,
+        nodes: Sequence[TimedNode],
+        out: list[Output],
+        now: int,
+        failed: Failed,
+        state: State,
+    ) -> None:
+        """Close all windows of some nodes.
+
+        Args:
+            nodes: whose windows.
+            out: takes the outputs.
+            now: stream time, which stays what it is.
+            failed: is told about results that fail.
+            state: of the task.
+
+        Raises:
+            RecordFailed: a result failed.
+        """
+        for node in nodes:
+            until = node.operator.close_by_clock()
+            self._close_one(node, until, out, now, failed, state)
+        self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
+    def _close_one(
+        self,
+        node: TimedNode,
+        until: int,
+        out: list[Output],
+        now: int,
+        failed: Failed,
+        state: State,
+    ) -> None:
+        if node.operator.due() <= until and node.emission is not None:
+            messages = self._closed(node, until)
+            node.emission.run(messages, out, now, failed, state)
+
+    def _closed(self, node: TimedNode, until: int) -> Iterator[Message]:
+        for closed in node.operator.closing(until):
+            yield self._message(node.node, closed)
+
+    def _message(self, node: Aggregate, closed: Closed) -> Message:
+        key, result, timestamp = closed
+        return Emitted(node.store.changelog, self._partition, key, result, timestamp, JSON)
