@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin import TopicFacts
-from eosframework.topology.graph import Graph, SubTopology
+from eosframework.topology.graph import Graph, Repartition, SubTopology
 
 TOMBSTONES_KEPT_SECONDS = 7 * 86_400
 """A store that was not written for half as long is rebuilt, since deletions may be missing."""
@@ -133,16 +133,24 @@ def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
 def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partitions of each topic that exists or whose number follows."""
     counts = {name: count for name, count in partitions.items() if count}
-    parts = {part.name: part for part in graph.sub_topologies}
     waiting = [r for r in graph.repartitions if r.topic not in counts]
     while waiting:
-        known = [r for r in waiting if r.partitions or _tasks(parts[r.writer], counts)]
+        known = {r.topic: count for r in waiting if (count := _partitions(graph, r, counts))}
         if not known:
             break
-        for r in known:
-            counts[r.topic] = r.partitions or _tasks(parts[r.writer], counts) or 0
+        counts |= known
         waiting = [r for r in waiting if r.topic not in counts]
     return counts
+
+
+def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) -> int | None:
+    """Return how many partitions a topic gets: those of what it is joined with, if anything."""
+    own = {r.topic for r in graph.repartitions}
+    topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
+    joined = next((read for read in topics if wanted.topic in read), list[str]())
+    others = max((counts.get(topic, 0) for topic in joined if topic not in own), default=0)
+    writer = next(part for part in graph.sub_topologies if part.name == wanted.writer)
+    return wanted.partitions or others or _tasks(writer, counts)
 
 
 def _tasks(part: SubTopology, counts: Mapping[str, int]) -> int | None:

@@ -16,12 +16,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eosframework.topology.loaded import LoadedApp
-from eosframework.topology.parts import connected_parts, in_order, name_of_part
+from eosframework.topology.parts import (
+    carriers_of_branches,
+    connected_parts,
+    in_order,
+    name_of_part,
+)
 from eosframework.topology.spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
 from eosframework.topology.step_spec import GroupSpec, StepSpec
+from eosframework.topology.tabular import is_global
 from eosframework.txnid import repartition_topic
 
-KEEPS_KEY = frozenset({"filter", "map_values", "flat_map_values", "peek"})
+KEEPS_KEY = frozenset({"filter", "map_values", "flat_map_values", "peek", "join"})
 KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by"})
 
 
@@ -84,6 +90,8 @@ class _Lowering:
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._whole: dict[str, str] = {}
         """By each piece of a stream, the stream."""
+        self._rekeyed: dict[str, StreamSpec] = {}
+        """By a stream that is joined and has a new key, what reads it behind the topic."""
 
     def run(self) -> Lowered:
         for name, source in self._sources.items():
@@ -91,6 +99,7 @@ class _Lowering:
         for name in in_order(self._spec)[0]:
             self._cut(name, self._spec.streams[name])
         order = {name: number for number, name in enumerate(self._spec.streams)}
+        order |= {b: order[name] for b, name in carriers_of_branches(self._spec).items()}
         streams = sorted(self._streams, key=lambda name: order[self._whole.get(name, name)])
         spec = self._spec.model_copy(
             update={
@@ -111,14 +120,32 @@ class _Lowering:
                 current, way = self._repartition(name, current, steps, step.group_by, way)
                 steps = []
                 continue
-            if step.keyed is not None and way.new_key:
+            if way.new_key and (step.keyed is not None or self._needs_key(step)):
                 current, way = self._repartition(name, current, steps, None, way)
                 steps = []
+            if self._needs_key(step):
+                step = self._with_key(step)
             steps.append(step)
             way = way.after(step)
         self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
         for member in (name, *stream.branch_names):
             self._ways[member] = way
+
+    def _needs_key(self, step: StepSpec) -> bool:
+        """Tell whether a step is a join of what has equal keys in one task."""
+        return step.join is not None and not is_global(self._spec, step.join.with_)
+
+    def _with_key(self, step: StepSpec) -> StepSpec:
+        """Return a join with the other side as it is behind a topic, if its key is a new one."""
+        assert step.join is not None, "only joins have another side"
+        other = step.join.with_
+        if not self._ways[other].new_key:
+            return step
+        if other not in self._rekeyed:
+            whole = StreamSpec.model_validate({"from": other})
+            self._rekeyed[other] = self._repartition(other, whole, [], None, self._ways[other])[0]
+        join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
+        return step.model_copy(update={"join": join})
 
     def _repartition(
         self,
