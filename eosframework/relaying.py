@@ -152,7 +152,7 @@ def _collect_rarely() -> None:
     """Let the garbage collector look once in a while: a batch makes thousands of tuples at once."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(100_000, 20, 50)
 
 
 def _stop_on_signals(relay: Relay) -> None:

@@ -90,31 +90,31 @@ SELECT pg_logical_emit_message(true, 'eosframework.flush', '') IS NOT NULL;
 -- The statistics of a table that is emptied all the time mislead the planner.
 SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false);
 
--- name: read(large, after, final, shards, shard, limit)
--- Final rows of a shard. What is large is left out, to be read by size.
-SELECT number, topic, CASE WHEN octet_length(value) > :large THEN NULL ELSE value END, key,
-       (date_part('epoch', at) * 1000)::bigint, headers, id::text, lane,
-       coalesce(octet_length(value), 0)
+-- name: read()
+-- Final rows of shard $4 of $3, behind $1 and up to $2, at most $5. A value of more than $6 bytes is
+-- left out, to be read by size. Times are loaded as they are stored: to count them in milliseconds
+-- here took as long as all the rest of a row.
+SELECT number, topic, CASE WHEN octet_length(value) > $6 THEN NULL ELSE value END, key, at, headers,
+       id::text, CASE WHEN octet_length(value) > $6 THEN 1 END
 FROM eosframework.outbox
-WHERE number > :after AND number <= :final AND (:shards = 1 OR mod(lane, :shards) = :shard)
+WHERE number > $1 AND number <= $2 AND ($3 = 1 OR mod(lane, $3) = $4)
 ORDER BY number
-LIMIT :limit;
+LIMIT $5;
 
--- name: read_by_size(after, final, shards, shard, limit, most_bytes)
--- The same; after the first row only as many as the sizes allow, which takes twice as long.
-SELECT number, topic, value, key, (date_part('epoch', at) * 1000)::bigint, headers, id::text, lane,
-       bytes
+-- name: read_by_size()
+-- The same; after the first row only as many as $6 bytes allow, which takes twice as long.
+SELECT number, topic, value, key, at, headers, id::text, bytes
 FROM (
     SELECT *, sum(size) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS bytes
     FROM (
         SELECT *, coalesce(octet_length(value), 0) AS size
         FROM eosframework.outbox
-        WHERE number > :after AND number <= :final AND (:shards = 1 OR mod(lane, :shards) = :shard)
+        WHERE number > $1 AND number <= $2 AND ($3 = 1 OR mod(lane, $3) = $4)
         ORDER BY number
-        LIMIT :limit
+        LIMIT $5
     ) AS sized
 ) AS summed
-WHERE bytes - size < :most_bytes
+WHERE bytes - size < $6
 ORDER BY number;
 
 -- name: clean(through, shards, shard, limit)!

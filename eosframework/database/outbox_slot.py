@@ -64,8 +64,10 @@ class SlotSource(RelaySession):
 
     def close(self) -> None:
         """End the session, and with it every right."""
-        self._peeks.clear()
         super().close()
+        for peek in self._peeks.values():
+            peek.close()
+        self._peeks.clear()
 
     def look(self) -> bool:
         """See how far the log goes; all of it is final."""
@@ -108,6 +110,12 @@ class SlotSource(RelaySession):
         position = replace(after, through=peek.position.through, within=peek.position.within)
         silent = not outputs and position.through - after.through > SILENT_BYTES
         return Batch(outputs, position, peek.is_done and peek.is_all, is_worth_writing=silent)
+
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Do nothing: what the server decoded waits there already."""
+
+    def take_in(self) -> None:
+        """Do nothing: nothing was asked for ahead."""
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Let the server forget what is behind a committed position."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
+from psycopg.types.numeric import Int8BinaryLoader
+
 from eosframework.config import OutboxSourceKind
+from eosframework.database.asked import Asked
 from eosframework.database.connection import Connection, Database
 from eosframework.database.relay_session import RelaySession, outbox_queries
 from eosframework.errors import StartRefused
 from eosframework.outbox.frontier import Frontier, Look
+from eosframework.outbox.lanes import lane_of
 from eosframework.outbox.ports import ID_HEADER, Batch, Candidate
 from eosframework.outbox.position import Found, RelayPosition
 from eosframework.outbox.publishing import decode_headers
@@ -21,6 +27,19 @@ CANDIDATE_ROWS = 2000
 
 LARGE_BYTES = 8192
 """A batch of rows that are not larger is no burden, whatever their number."""
+
+_ZERO_MILLISECONDS = 946_684_800_000
+"""From 1970 to 2000, where PostgreSQL counts the microseconds of a time from."""
+
+_LAST = itemgetter(7)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was asked for before it is needed."""
+
+    numbers: Sequence[int]
+    asked: Asked
 
 
 class TableSource(RelaySession):
@@ -36,6 +55,7 @@ class TableSource(RelaySession):
         self._frontier = Frontier()
         self._on_disk = 0
         self._is_large = False
+        self._ahead: _Ahead | None = None
 
     def begin(self, connection: Connection, wal_level: str) -> None:
         """Forget what an earlier session saw: a crash may have taken it back.
@@ -45,6 +65,7 @@ class TableSource(RelaySession):
         """
         self._frontier = Frontier()
         self._on_disk = 0
+        connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
         outbox_queries.read_by_number(connection)
         _, cache = outbox_queries.numbers(connection)
         if cache != 1:
@@ -53,6 +74,20 @@ class TableSource(RelaySession):
                 f"sessions keep numbers for later, and messages would be lost; run ALTER SEQUENCE "
                 f"eosframework.outbox_number_seq CACHE 1, and end the sessions that publish"
             )
+
+    def close(self) -> None:
+        """End the session, and with it every right."""
+        self._ahead = None
+        super().close()
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[Connection]:
+        """Use the connection, which first has to answer what was asked ahead."""
+        with super().doing(what) as connection:
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None:
+                ahead.asked.rows()
+            yield connection
 
     def look(self) -> bool:
         """See how far the outbox is final, and return whether more waits to become so.
@@ -98,6 +133,29 @@ class TableSource(RelaySession):
         through = final if is_last else rows[-1][0]
         return Batch(_outputs(rows), replace(after, through=through), is_last)
 
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Let the server begin with what `read` will be asked for next.
+
+        Not large values: they would wait here beside those that are sent. And not through a Unix
+        socket: a server that waits there for a process that stands still never ends its session.
+        """
+        if self._is_large or after.through >= self._on_disk:
+            return
+        numbers = self._numbers(shard, self.shards, after.through, limit)
+        with self.doing("read the outbox") as connection:
+            if connection.info.host.startswith("/"):
+                return
+            self._ahead = _Ahead(numbers, Asked(connection, outbox_queries.read.sql, numbers))
+
+    def take_in(self) -> None:
+        """Take what was asked for ahead off the server's hands.
+
+        A server whose answer is not read counts the connection as lost before long.
+        """
+        if self._ahead is not None:
+            with super().doing("read the outbox"):
+                self._ahead.asked.rows()
+
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Remove some of what is behind a committed position; return whether more is left."""
         with self.doing("remove sent messages") as connection:
@@ -120,7 +178,7 @@ class TableSource(RelaySession):
         while not is_last:
             rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
             for row, output in zip(rows, _outputs(rows), strict=True):
-                yield Candidate(row[6], row[7], row[0], output)
+                yield Candidate(row[6], lane_of(row[3], row[0]), row[0], output)
             after = rows[-1][0] if rows else after
 
     def end(self) -> int:
@@ -154,31 +212,34 @@ class TableSource(RelaySession):
         Large values are rare or the rule: once one is met, rows are read by their sizes until
         they are small again.
         """
-        parameters = {
-            "after": after,
-            "final": self._on_disk,
-            "shard": shard,
-            "shards": shards,
-            "limit": limit,
-            "large": LARGE_BYTES,
-            "most_bytes": self._batch_bytes,
-        }
+        numbers = self._numbers(shard, shards, after, limit)
         if not self._is_large:
-            rows = self._fetched(outbox_queries.read.sql, parameters)
-            large = next((n for n, row in enumerate(rows) if row[-1] > LARGE_BYTES), None)
-            if large is None:
+            rows = self._small(numbers)
+            # Not a loop in Python: all rows pass here, and hardly ever one that is large.
+            if 1 not in map(_LAST, rows):
                 return rows, len(rows) < limit
             self._is_large = True
-            if large > 0:
+            if large := [*map(_LAST, rows)].index(1):
                 return rows[:large], False
-        rows = self._fetched(outbox_queries.read_by_size.sql, parameters)
+        rows = self._answer(outbox_queries.read_by_size.sql, [*numbers[:-1], self._batch_bytes])
         size = rows[-1][-1] if rows else 0
         self._is_large = size > LARGE_BYTES * len(rows)
         return rows, len(rows) < limit and size < self._batch_bytes
 
-    def _fetched(self, query: str, parameters: Mapping[str, int]) -> Sequence[Any]:
-        with self.doing("read the outbox") as connection, connection.cursor(binary=True) as cursor:
-            return cursor.execute(query.encode(), parameters).fetchall()
+    def _numbers(self, shard: int, shards: int, after: int, limit: int) -> list[int]:
+        return [after, self._on_disk, shards, shard, limit, LARGE_BYTES]
+
+    def _small(self, numbers: Sequence[int]) -> Sequence[Any]:
+        """Return what was asked for ahead, or ask for it."""
+        if self._ahead is None or self._ahead.numbers != numbers:
+            return self._answer(outbox_queries.read.sql, numbers)
+        ahead, self._ahead = self._ahead, None
+        with super().doing("read the outbox"):
+            return ahead.asked.rows()
+
+    def _answer(self, sql: str, numbers: Sequence[int]) -> Sequence[Any]:
+        with self.doing("read the outbox") as connection:
+            return Asked(connection, sql, numbers).rows()
 
 
 def _outputs(rows: Sequence[Any]) -> list[Output]:
@@ -194,8 +255,8 @@ def _outputs(rows: Sequence[Any]) -> list[Output]:
             -1,
             None,
             None,
-            at,
+            at // 1000 + _ZERO_MILLISECONDS,
             [(ID_HEADER, id_)] if headers is None else [*decode_headers(headers), (ID_HEADER, id_)],
         )
-        for _, topic, value, key, at, headers, id_, _, _ in rows
+        for _, topic, value, key, at, headers, id_, _ in rows
     ]

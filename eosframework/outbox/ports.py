@@ -99,6 +99,14 @@ class OutboxSource(Protocol):
         """Return what lies behind `after` and was final at the last `look`."""
         ...
 
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Let the database begin with what `read` will be asked for next; a source need not."""
+        ...
+
+    def take_in(self) -> None:
+        """Take what was asked for ahead off the database's hands: it may not be read for long."""
+        ...
+
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Remove some of what is behind a committed position; return whether more is left."""
         ...

@@ -56,6 +56,10 @@ SHARING_SECONDS = 1.0
 UNSETTLED_SECONDS = 0.002
 """First wait for transactions that hold finished messages back; doubled up to the poll interval."""
 
+BACKLOG_SECONDS = 0.5
+"""How long a transaction may last while every shard has a backlog, if the interval is not longer:
+what is late already becomes visible no later, since fewer commits are waited for."""
+
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
 
@@ -116,6 +120,7 @@ class Relay:
         self._connected = False
         self._has_run = False
         self._stands_by = False
+        self._interval_seconds = options.commit_interval_seconds
         self._share_at = clock()
         self._failures = 0
         self._unsettled_seconds = UNSETTLED_SECONDS
@@ -325,19 +330,35 @@ class Relay:
     # --- one round of transactions ----------------------------------------------------------
 
     def _round(self, shards: list[Shard]) -> bool:
-        """Send and commit what is final (steps 2 to 7); return whether something was left."""
-        until = self._clock() + self._options.commit_interval_seconds
-        more = False
+        """Send and commit what is final (steps 2 to 7); return whether something was left.
+
+        Each shard may take its part of the interval, and what those before it left of theirs.
+        """
+        began, part = self._clock(), self._interval_seconds / max(len(shards), 1)
+        left = 0
         ready: list[Shard] = []
-        for shard in shards:
+        for place, shard in enumerate(shards, 1):
+            until = began + place * part
             try:
-                more |= shard.fill(self._source, lambda: self._stop or self._clock() >= until)
+                left += shard.fill(self._source, lambda u=until: self._stop or self._clock() >= u)
                 if shard.in_transaction:
                     ready.append(shard)
             except TransactionError as error:
                 self._recovery.failed(shard, error)
+        self._set_interval(all_left=0 < left == len(shards))
+        self._commit(ready)
+        return left > 0
+
+    def _set_interval(self, *, all_left: bool) -> None:
+        """Let transactions grow behind a backlog."""
+        shortest = self._options.commit_interval_seconds
+        longest = max(shortest, BACKLOG_SECONDS)
+        self._interval_seconds = min(self._interval_seconds * 2, longest) if all_left else shortest
+
+    def _commit(self, ready: list[Shard]) -> None:
+        """Commit (steps 6 and 7)."""
         if not ready:
-            return more
+            return
         recycled: list[Shard] = []
         results = self._outputs.commit([shard.commit() for shard in ready])
         for shard, result in zip(ready, results, strict=True):
@@ -351,7 +372,6 @@ class Relay:
             if result.recycled:
                 recycled.append(shard)
         self._recovery.recycled(recycled)
-        return more
 
     def _clean(self) -> bool:
         """Remove a part of what was sent long enough ago (step 8); return whether all is done."""

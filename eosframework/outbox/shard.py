@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import starmap
+from operator import itemgetter, length_hint
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, RunError
@@ -12,6 +15,8 @@ from eosframework.outbox.position import RelayPosition
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
 
 FULL_QUEUE_SECONDS = 0.05
+
+_TOPIC = itemgetter(0)
 
 
 class Shard:
@@ -68,18 +73,23 @@ class Shard:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RunError: a topic does not exist.
         """
+        limit = self._limit or self._batch_rows
         while True:
-            batch = source.read(self.number, self._read_to, self._limit or self._batch_rows)
+            batch = source.read(self.number, self._read_to, limit)
             failpoints.hit("relay.after_read")
             self._read_to = batch.position
+            is_cut = self._limit is not None and bool(self.rows or batch.outputs)
+            ends = batch.is_last or is_cut or is_over()
+            if not ends:
+                source.read_ahead(self.number, self._read_to, limit)
             if batch.outputs or batch.is_worth_writing or self.is_new:
                 self._refuse_missing(batch.outputs)
-                self._send(batch.outputs)
-            if batch.is_last or is_over() or (self._limit is not None and self.rows):
+                self._send(batch.outputs, source)
+            if ends:
                 break
         if self._is_open:
             self.sent = self._read_to
-            self._produce([self._positions.output(self.number, self.sent)])
+            self._produce([self._positions.output(self.number, self.sent)], source)
             failpoints.hit("relay.after_position")
         return not batch.is_last
 
@@ -124,7 +134,7 @@ class Shard:
         self._limit = max(1, self.rows // 2)
 
     def _refuse_missing(self, outputs: Sequence[Output]) -> None:
-        unknown = {output[0] for output in outputs} - self._known_topics
+        unknown = set(map(_TOPIC, outputs)) - self._known_topics
         if not unknown:
             return
         if missing := self._positions.missing(unknown):
@@ -134,24 +144,27 @@ class Shard:
             )
         self._known_topics |= unknown
 
-    def _send(self, outputs: Sequence[Output]) -> None:
+    def _send(self, outputs: Sequence[Output], source: OutboxSource) -> None:
         if not self._is_open:
             self.output.begin()
             self._is_open = True
             failpoints.hit("transaction.after_begin")
         self.rows += len(outputs)
         self._last = outputs[-1] if outputs else self._last
-        self._produce(outputs)
+        self._produce(outputs, source)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
 
-    def _produce(self, outputs: Sequence[Output]) -> None:
-        produce = self.output.produce
-        for output in outputs:
+    def _produce(self, outputs: Sequence[Output], source: OutboxSource) -> None:
+        """Produce all of them, in a loop that runs in C as long as nothing is wrong."""
+        waiting = iter(outputs)
+        while True:
             try:
-                produce(*output)
+                deque(starmap(self.output.produce, waiting), maxlen=0)
+                return
             except BufferError:
-                self._produce_later(output)
+                source.take_in()
+                self._produce_later(outputs[-length_hint(waiting) - 1])
             except Exception as error:
                 raise self.output.explain(error) from error
 

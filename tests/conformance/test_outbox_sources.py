@@ -15,6 +15,7 @@ from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from eosframework.database.outbox_slot import SlotSource
 from eosframework.database.outbox_table import TableSource
+from eosframework.errors import DatabaseAway
 from eosframework.outbox import emit, publish
 from eosframework.outbox.lanes import lane_of, shard_of
 from eosframework.outbox.position import RelayPosition, fits
@@ -299,6 +300,71 @@ def test_publishing_wakes_whoever_waits(world: World) -> None:
     thread.start()
     source.wait(60)
     thread.join()
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("between", ["nothing", "take_in", "relays", "look"])
+def test_reading_ahead_changes_nothing_but_time(world: World, between: str) -> None:
+    source = world.source()
+    at = start(source)
+    world.publish(*map(str, range(10)))
+    settle(world, source)
+    values: list[str] = []
+    while True:
+        batch = source.read(0, at, 3)
+        at = batch.position
+        source.read_ahead(0, at, 3)
+        if between != "nothing":
+            getattr(source, between)()
+        values += [(output[1] or b"").decode() for output in batch.outputs]
+        if batch.is_last:
+            break
+    assert values == [str(n) for n in range(10)]
+
+
+def test_what_was_read_ahead_of_a_place_serves_no_other(world: World) -> None:
+    source = world.source(shards=2)
+    starts = [start(source, shard) for shard in (0, 1)]
+    for n in range(20):
+        world.publish(str(n), key=f"k{n}")
+    settle(world, source)
+    source.read_ahead(0, starts[0], 5)
+    second, _ = read_on(source, starts[1], shard=1, limit=5)
+    source.read_ahead(0, starts[0], 5)
+    first, _ = read_on(source, starts[0], shard=0, limit=4)
+    assert sorted(map(int, first + second)) == list(range(20))
+    assert set(first).isdisjoint(second)
+
+
+def test_a_session_that_ends_while_it_reads_ahead_says_so(world: World) -> None:
+    source = world.source()
+    at = start(source)
+    world.publish(*"abcdef")
+    settle(world, source)
+    batch = source.read(0, at, 2)
+    source.read_ahead(0, batch.position, 2)
+    with world.connection() as killer:
+        killer.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'eosframework%' AND datname = current_database()"
+        )
+    with pytest.raises(DatabaseAway):
+        read_on(source, batch.position)
+    source.connect()
+    assert read_all(world, source, batch.position)[0] == list("cdef")
+
+
+def test_publishing_while_it_reads_ahead_wakes_as_well(world: World) -> None:
+    source = world.source()
+    at = start(source)
+    world.publish("a", "b")
+    settle(world, source)
+    batch = source.read(0, at, 1)
+    source.read_ahead(0, batch.position, 1)
+    world.publish("c")
+    source.read(0, batch.position, 1)
+    started = time.monotonic()
+    source.wait(60)
     assert time.monotonic() - started < 30
 
 

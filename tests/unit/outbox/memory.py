@@ -27,6 +27,7 @@ class Table:
     turn: int = 0
     cleaned: int = 0
     last: int = 0
+    read_seconds: float = 0.0
     holders: dict[int, MemorySource] = field(default_factory=dict)
     sessions: list[MemorySource] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -88,10 +89,17 @@ class MemorySource:
 
     def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
         self._may_fail("read")
+        self.clock.now += self.table.read_seconds
         rows = [r for r in self._rows(shard) if r[0] > after.through][:limit]
         is_last = len(rows) < limit
         through = self.table.last if is_last else rows[-1][0]
         return Batch([output_of(r[1]) for r in rows], replace(after, through=through), is_last)
+
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        self._may_fail("read_ahead")
+
+    def take_in(self) -> None:
+        self._may_fail("take_in")
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         self._may_fail("clean")

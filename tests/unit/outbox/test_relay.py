@@ -83,6 +83,54 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
         world.caught_up()
 
 
+def test_a_full_queue_delays_messages_and_neither_loses_nor_doubles_one() -> None:
+    world = World()
+    world.table.publish(*TEN)
+    full = ["0", "1", "3", "9", "9"]
+
+    def refuse(output: Output) -> Exception | None:
+        value = (output[1] or b"").decode()
+        if value not in full:
+            return None
+        full.remove(value)
+        return BufferError("queue full")
+
+    world.broker.produce_fault = refuse
+    world.caught_up()
+    assert world.values == TEN
+    assert full == []
+
+
+def test_transactions_grow_behind_a_backlog_and_shrink_when_it_is_gone() -> None:
+    world = World()
+    world.table.read_seconds = 0.03
+    world.table.publish(*(str(n) for n in range(181)))
+    relay = world.relay()
+    world.caught_up(relay)
+    # Reads of four messages at 0.03 s each that begin within 0.1, 0.2, 0.4, 0.5 and again 0.1 s.
+    assert transactions(world) == [16, 28, 56, 68, 13]
+
+
+def test_a_shard_with_a_backlog_leaves_others_their_part_of_a_transaction() -> None:
+    world = World(shards=2)
+    world.table.read_seconds = 0.01
+    for lane in (0, 1):
+        world.table.publish(*(str(n) for n in range(100)), lane=lane)
+    world.caught_up()
+    assert transactions(world)[:2] == [20, 20]
+
+
+def transactions(world: World) -> list[int]:
+    """How many messages each transaction held, the last one's position apart."""
+    counts = [0]
+    for output in world.broker.visible:
+        if output[0] == REGISTRY:
+            counts.append(0)
+        else:
+            counts[-1] += 1
+    return [count for count in counts if count]
+
+
 def test_what_no_broker_would_accept_ends_the_relay() -> None:
     world = World()
     world.table.publish("a")
