@@ -33,7 +33,8 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     """
     links = _Links()
     for name, source in spec.sources.items():
-        links.join(("source", name), ("topic", source.topic))
+        if not source.global_:
+            links.join(("source", name), ("topic", source.topic))
     carriers = carriers_of_branches(spec)
     for name, stream in spec.streams.items():
         links.root(("stream", name))

@@ -27,6 +27,7 @@ from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.lowering import Lowered, Way, lower
 from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part
+from eosframework.topology.resolve_joins import JoinResolver
 from eosframework.topology.spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.topology.step_spec import KeyedSpec, StepSpec
 from eosframework.topology.tables import own_topics, persisters, rows_serdes
@@ -62,6 +63,7 @@ class _Resolver:
         self._policies: dict[str, OnError] = {}
         self._stores: dict[str, list[Store]] = {}
         """By stream: what it keeps."""
+        self._joins = JoinResolver(app, self._ways, self._ends, self._stores, self._function)
         self._own_topics = own_topics(app.spec)
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
@@ -74,6 +76,7 @@ class _Resolver:
             self._add_source(name)
         for name in ordered:
             self._add_stream(name, self._spec.streams[name])
+        self._joins.prune()
         connected = [part for part in connected_parts(self._spec) if part.streams]
         parts = [self._sub_topology(part) for part in connected]
         writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
@@ -89,6 +92,7 @@ class _Resolver:
                 Repartition(topic, writers[stream], partitions)
                 for topic, (stream, partitions) in self._repartitions.items()
             ),
+            tuple(self._joins.global_tables.values()),
         )
 
     def _set_policies(self, ordered: list[str]) -> None:
@@ -102,6 +106,9 @@ class _Resolver:
 
     def _add_source(self, name: str) -> None:
         declared = self._spec.sources[name]
+        if declared.global_:
+            self._joins.global_table(name, declared)
+            return
         twin = next((s for s in self._sources.values() if s.topic == declared.topic), None)
         if twin is None:
             readers = (n for n, s in self._spec.streams.items() if name in s.from_)
@@ -117,16 +124,29 @@ class _Resolver:
             )
         self._sources[name] = twin
         self._ends[name] = [twin.children]
+        if declared.is_table:
+            ends = self._joins.table(name, declared, self._ends[name], twin.on_error)
+            self._ends[name] = ends
 
     def _add_stream(self, name: str, stream: StreamSpec) -> None:
         ends = [end for parent in stream.from_ for end in self._ends[parent]]
         way = self._ways[stream.from_[0]]
+        view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
         for i, declared in enumerate(stream.steps):
-            way = way.after(declared)
+            before, way = way, way.after(declared)
+            if declared.join is not None:
+                policy = self._policies[name]
+                ends, view = self._joins.join(
+                    name, f"steps[{i}]", declared.join, before, view, ends, policy
+                )
+                continue
             step = self._step(name, i, declared, way)
             _hang(step, ends)
+            view = self._joins.after(view, step, ends)
             ends = [step.children]
         self._ends[name] = ends
+        if view is not None:
+            self._joins.views[name] = view
         way = self._ways.get(name, way)
         for _, declared in stream.sinks:
             _hang(self._sink(name, declared, way), ends)
@@ -239,7 +259,11 @@ class _Resolver:
             sources,
             tuple(sorted(topics)),
             tuple(dynamic),
-            tuple(store for name in part.streams for store in self._stores.get(name, ())),
+            tuple(
+                store
+                for name in (*part.sources, *part.streams)
+                for store in self._stores.get(name, ())
+            ),
         )
 
 
