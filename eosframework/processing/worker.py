@@ -114,13 +114,12 @@ class Worker:
             RunError: processing cannot go on; what was complete is committed.
             InstanceFenced: another worker took this one's identity over.
         """
-        topics = self._plan.topics
         if until_caught_up:
-            self._ends = self._log.end_offsets(self._log.partitions(topics))
-        self._log.subscribe(topics, self)
+            self._ends = self._log.end_offsets(self._log.partitions(self._plan.topics))
+        self.start()
         try:
             while not self._stop and not self._is_caught_up():
-                self._turn()
+                self.turn()
             self._commit(list(self.tasks.values()), self._options.stop_deadline_seconds / 2)
         except BaseException as error:
             self._close_after(error)
@@ -130,6 +129,10 @@ class Worker:
             raise
         self._close()
         return self.counts
+
+    def start(self) -> None:
+        """Join the group; `run` does so, and whoever calls `turn` does so first."""
+        self._log.subscribe(self._plan.topics, self)
 
     # --- partitions come and go: called inside the consumer's callbacks -----------------
 
@@ -252,7 +255,8 @@ class Worker:
 
     # --- one turn of the cycle ----------------------------------------------------------
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Fetch, run, commit what is due, and bring back what had failed: once."""
         self._take_in()
         self._run_tasks()
         if self._pace.is_due() or any(task.wants_commit for task in self.tasks.values()):

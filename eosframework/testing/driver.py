@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from eosframework.errors import ConfigurationError
 from eosframework.processing.compile import CompiledSource, compile_source
 from eosframework.processing.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
-from eosframework.serdes import Serde
-from eosframework.topology.graph import Graph, Node, Sink, Source, Step
+from eosframework.testing.decoding import decoded, encoded, sink_serdes
+from eosframework.topology.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,15 @@ class Sent:
     timestamp_: int
     offset_: int
     headers_: list[tuple[str, bytes | None]] | None
+    partition_: int = 0
 
     def topic(self) -> str:
         """The topic it was sent to."""
         return self.topic_
 
     def partition(self) -> int:
-        """Always 0: the driver has one partition."""
-        return 0
+        """The partition it was sent to."""
+        return self.partition_
 
     def offset(self) -> int:
         """How many messages were sent to the topic before."""
@@ -72,7 +73,7 @@ class TopologyDriver:
             for sub_topology in graph.sub_topologies
             for source in sub_topology.sources
         }
-        self._serdes = _sink_serdes(graph)
+        self._serdes = sink_serdes(graph)
         self._offsets: dict[str, int] = {}
         self._stream_time = 0
 
@@ -110,8 +111,8 @@ class TopologyDriver:
         self._offsets[topic] = offset + 1
         message = Sent(
             topic,
-            _encode(value, compiled.source.value),
-            _encode(key, compiled.source.key),
+            encoded(value, compiled.source.value),
+            encoded(key, compiled.source.key),
             timestamp,
             offset,
             list(headers) or None,
@@ -125,42 +126,9 @@ class TopologyDriver:
         topic, value, key, _, _, _, timestamp, headers = output
         key_serde, value_serde = self._serdes.get(topic, (None, None))
         return Record(
-            _decode(key, key_serde),
-            _decode(value, value_serde),
+            decoded(key, key_serde),
+            decoded(value, value_serde),
             timestamp,
             headers or (),
             topic,
         )
-
-
-def _encode(value: Any, serde: Serde) -> bytes | None:
-    if value is None or isinstance(value, bytes) or serde.encode is None:
-        return cast("bytes | None", value)
-    return serde.encode(value)
-
-
-def _decode(data: bytes | None, serde: Serde | None) -> Any:
-    if data is None or serde is None or serde.decode is None:
-        return data
-    return serde.decode(data)
-
-
-def _sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
-    found: dict[str, tuple[Serde, Serde]] = {}
-
-    def visit(node: Source | Node) -> None:
-        if isinstance(node, Sink):
-            if isinstance(node.topic, str):
-                found[node.topic] = (node.key, node.value)
-            return
-        for child in node.children:
-            visit(child)
-        if isinstance(node, Step):
-            for _, children in node.branches:
-                for child in children:
-                    visit(child)
-
-    for sub_topology in graph.sub_topologies:
-        for source in sub_topology.sources:
-            visit(source)
-    return found

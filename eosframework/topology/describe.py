@@ -18,13 +18,11 @@ from eosframework.topology.graph import (
     SubTopology,
     TableSink,
 )
-from eosframework.topology.graph import Node as Follower
+from eosframework.topology.walk import AnyNode, followers_of, nodes_of
 from eosframework.txnid import co_partitioned, registry_topic, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
-
-Node = Source | Follower
 
 
 Leases = Mapping[str, Sequence[str]]
@@ -94,7 +92,7 @@ def as_mermaid(graph: Graph) -> str:
     edges: list[str] = []
     for number, part in enumerate(graph.sub_topologies):
         lines.append(f"  subgraph p{number}[{_quote(part.name)}]")
-        for node in _walk(part):
+        for node in nodes_of(part):
             lines.append(f"    {nodes.of(id(node))}[{_quote(_label(node))}]")
             edges += _edges(node, nodes, topics)
         lines.append("  end")
@@ -121,10 +119,10 @@ def _describe_part(
         "partitions": co_partitioned(part.name, counts) if complete else None,
         "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
         "sources": [_describe_source(source) for source in part.sources],
-        "steps": [_describe_step(n) for n in _walk(part) if isinstance(n, Step)],
-        "keyed": [_describe_keyed(n) for n in _walk(part) if isinstance(n, Aggregate)],
+        "steps": [_describe_step(n) for n in nodes_of(part) if isinstance(n, Step)],
+        "keyed": [_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)],
         "stores": [_describe_store(store) for store in part.stores],
-        "sinks": [_describe_sink(n) for n in _walk(part) if isinstance(n, Sink)],
+        "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
         "dynamic_sinks": list(part.dynamic_sinks),
     }
@@ -219,32 +217,8 @@ def _describe_policy(policy: OnError) -> dict[str, Any]:
     return {"policy": str(policy.policy), "topic": policy.topic}
 
 
-def _walk(part: SubTopology) -> Iterator[Node]:
-    """Give every node once, each before those that follow it on its first path."""
-    seen: set[int] = set()
-    todo: list[Node] = list(reversed(part.sources))
-    while todo:
-        node = todo.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            todo.extend(reversed([child for _, child in _followers(node)]))
-
-
-def _followers(node: Node) -> list[tuple[str, Follower]]:
-    """Return what takes a node's records, each with the label of the way there."""
-    if isinstance(node, Sink):
-        return []
-    followers: list[tuple[str, Follower]] = [("", child) for child in node.children]
-    if isinstance(node, Step):
-        for predicate, nodes in node.branches:
-            label = "else" if predicate is None else predicate.name
-            followers += [(label, child) for child in nodes]
-    return followers
-
-
 def _text_of(
-    node: Node, depth: int, shown: set[int], policy: OnError | None = None
+    node: AnyNode, depth: int, shown: set[int], policy: OnError | None = None
 ) -> Iterator[str]:
     """Write a node and what follows; its policy only where it is not that of the one before."""
     again = " (merged, as above)" if id(node) in shown else ""
@@ -253,7 +227,7 @@ def _text_of(
     if again:
         return
     shown.add(id(node))
-    for label, child in _followers(node):
+    for label, child in followers_of(node):
         if label:
             yield f"{'  ' * (depth + 1)}{label}:"
         yield from _text_of(child, depth + 1 + bool(label), shown, node.on_error)
@@ -263,7 +237,7 @@ def _policy_label(policy: OnError) -> str:
     return f"{policy.policy} {policy.topic}" if policy.topic else str(policy.policy)
 
 
-def _text_label(node: Node) -> str:
+def _text_label(node: AnyNode) -> str:
     match node:
         case Source():
             return f"{node.topic} ({node.key.name} key, {node.value.name} value)"
@@ -273,7 +247,7 @@ def _text_label(node: Node) -> str:
             return node.name
 
 
-def _label(node: Node) -> str:
+def _label(node: AnyNode) -> str:
     match node:
         case Source():
             return f"read {node.topic}"
@@ -294,13 +268,13 @@ def _target(sink: Sink) -> str:
     return sink.topic
 
 
-def _edges(node: Node, nodes: _Ids, topics: _Ids) -> Iterator[str]:
+def _edges(node: AnyNode, nodes: _Ids, topics: _Ids) -> Iterator[str]:
     name = nodes.of(id(node))
     if isinstance(node, Source):
         yield f"{topics.of(node.topic)} --> {name}"
     if isinstance(node, Sink):
         yield f"{name} --> {topics.of(_target(node))}"
-    for label, child in _followers(node):
+    for label, child in followers_of(node):
         arrow = f"-->|{_quote(label)}|" if label else "-->"
         yield f"{name} {arrow} {nodes.of(id(child))}"
     if node.on_error.topic is not None and not isinstance(node, Sink):

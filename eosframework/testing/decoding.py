@@ -1,0 +1,33 @@
+"""Between a test's values and the bytes in topics, by the serdes of the topology."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from eosframework.serdes import Serde
+from eosframework.topology.graph import Graph, Sink
+from eosframework.topology.walk import nodes_of
+
+
+def encoded(value: Any, serde: Serde) -> bytes | None:
+    """Return a value's bytes; bytes are taken as they are."""
+    if value is None or isinstance(value, bytes) or serde.encode is None:
+        return cast("bytes | None", value)
+    return serde.encode(value)
+
+
+def decoded(data: bytes | None, serde: Serde | None) -> Any:
+    """Return the value of bytes; without a serde the bytes."""
+    if data is None or serde is None or serde.decode is None:
+        return data
+    return serde.decode(data)
+
+
+def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
+    """Return the serdes of key and value of each topic that is written by its name."""
+    return {
+        node.topic: (node.key, node.value)
+        for part in graph.sub_topologies
+        for node in nodes_of(part)
+        if isinstance(node, Sink) and isinstance(node.topic, str)
+    }

@@ -1,0 +1,305 @@
+"""Topics, transactions and a consumer group in memory: the ports of `processing`, without Kafka.
+
+The worker's own code runs over it, so what it shows is what the user's functions and the
+topology do. It knows no network, no second worker and no broker that fails: about exactly-once
+it says nothing, for which there are real brokers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from eosframework import failpoints
+from eosframework.errors import TaskFenced, TransactionError
+from eosframework.processing.ports import (
+    Commit,
+    Committed,
+    Fetched,
+    Message,
+    Output,
+    RebalanceListener,
+    TransactionalOutput,
+)
+from eosframework.processing.state_ports import Bounds
+from eosframework.records import Position, TopicPartition
+from eosframework.testing.driver import Sent
+
+
+@dataclass(slots=True)
+class MemoryPartition:
+    """A log. A commit leaves a gap of one offset behind its records, as a marker does."""
+
+    messages: list[Sent] = field(default_factory=list[Sent])
+    end: int = 0
+
+    def read(self, offset: int, limit: int) -> list[Message]:
+        """Return messages from an offset on."""
+        found: list[Message] = []
+        for message in reversed(self.messages):
+            if message.offset_ < offset:
+                break
+            found.append(message)
+        return found[::-1][:limit]
+
+
+class MemoryKafka:
+    """What outlasts a worker.
+
+    Args:
+        topics: how many partitions each has.
+    """
+
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        self.logs = {
+            TopicPartition(topic, number): MemoryPartition()
+            for topic, count in topics.items()
+            for number in range(count)
+        }
+        self.positions: dict[TopicPartition, Position] = {}
+        self.owners: dict[str, MemoryOutput] = {}
+        self.now = 0.0
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Return a topic's partitions; a topic that nobody declared has one."""
+        found = [partition for partition in self.logs if partition.topic == topic]
+        if not found:
+            found = [TopicPartition(topic, 0)]
+            self.logs[found[0]] = MemoryPartition()
+        return found
+
+    def partition_for(self, topic: str, key: bytes | None) -> TopicPartition:
+        """Return where a key goes; the same for all topics with as many partitions."""
+        partitions = self.partitions_of(topic)
+        return partitions[zlib.crc32(key or b"") % len(partitions)]
+
+    def append(self, output: Output) -> Sent:
+        """Write one record, visible at once."""
+        topic, value, key, number, _, _, timestamp, headers = output
+        wanted = TopicPartition(topic, number)
+        partition = wanted if number >= 0 else self.partition_for(topic, key)
+        log = self.logs.setdefault(partition, MemoryPartition())
+        sent = Sent(
+            topic, value, key, timestamp, log.end, list(headers or ()) or None, partition.partition
+        )
+        log.messages.append(sent)
+        log.end += 1
+        return sent
+
+
+class MemoryOutput:
+    """One transactional.id."""
+
+    def __init__(self, kafka: MemoryKafka, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._kafka = kafka
+        self._open: list[Output] = []
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """`produce(*output)`."""
+        return lambda *output: self._open.append(cast("Output", output))
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Raise it: nothing here fails on purpose."""
+        raise error
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._open = []
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Deliveries are told at the commit."""
+
+    def take_over(self) -> None:
+        """Take the id: what the last owner left open is gone."""
+        self._kafka.owners[self.transactional_id] = self
+        self._open = []
+
+    def commit(self, commit: Commit) -> TransactionError | None:
+        """Make everything visible, or say that another one has the id."""
+        failpoints.hit("transaction.after_send_offsets")
+        failpoints.hit("transaction.before_commit")
+        if self._kafka.owners.get(self.transactional_id) is not self:
+            return TaskFenced(f"transactional.id {self.transactional_id} was taken by another task")
+        touched: set[TopicPartition] = set()
+        for output in self._open:
+            sent = self._kafka.append(output)
+            touched.add(TopicPartition(sent.topic_, sent.partition_))
+            if output[4] is not None:
+                output[4](None, sent)
+        for partition in touched:
+            self._kafka.logs[partition].end += 1
+        self._kafka.positions |= {p.topic_partition: p for p in commit.positions}
+        self._open = []
+        failpoints.hit("transaction.after_commit")
+        return None
+
+
+class MemoryOutputs:
+    """Opens and commits outputs; see `TransactionalOutputs`."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self._kafka = kafka
+
+    def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
+        """Take every id."""
+        outputs = [MemoryOutput(self._kafka, name) for name in transactional_ids]
+        for output in outputs:
+            output.take_over()
+        return list(outputs)
+
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
+        """Commit one after the other."""
+        return [Committed(cast("MemoryOutput", each.output).commit(each)) for each in commits]
+
+    def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Forget what is open."""
+        return self.recycle(outputs)
+
+    def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
+        """Take the ids again."""
+        for output in outputs:
+            cast("MemoryOutput", output).take_over()
+        return [None] * len(outputs)
+
+    def close(self, outputs: Sequence[TransactionalOutput]) -> None:
+        """Nothing is held."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class MemoryInput:
+    """A group with one member, which has all partitions; see `InputLog`."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self._kafka = kafka
+        self._listener: RebalanceListener | None = None
+        self._wanted: list[TopicPartition] = []
+        self._at: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        """Join; the assignment comes with the first fetch."""
+        self._listener, self._wanted = listener, self.partitions(topics)
+
+    def fetch(self, limit: int, timeout_seconds: float) -> Fetched:
+        """Return what there is; where there is nothing, the time to wait passes at once."""
+        if self._wanted and self._listener is not None:
+            partitions, self._wanted = self._wanted, []
+            self._paused.update(partitions)
+            self.seek(self._listener.assigned(partitions))
+        messages: dict[TopicPartition, list[Message]] = {}
+        ends: dict[TopicPartition, int] = {}
+        for partition in self._at.keys() - self._paused:
+            log = self._kafka.logs[partition]
+            if found := log.read(self._at[partition], limit):
+                messages[partition] = found
+                self._at[partition] = found[-1].offset() + 1
+            else:
+                self._at[partition] = ends[partition] = log.end
+        if not messages:
+            self._kafka.now += timeout_seconds
+        return Fetched(messages, ends, "member")
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the committed positions."""
+        return [self._kafka.positions.get(p, Position(*p, None)) for p in partitions]
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver messages of these partitions again."""
+        self._paused.difference_update(partitions)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver no message of these partitions."""
+        self._paused.update(partitions)
+
+    def seek(self, positions: Sequence[Position]) -> None:
+        """Go on at these positions."""
+        self._at |= {p.topic_partition: p.offset or 0 for p in positions}
+
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return 0 for each."""
+        return dict.fromkeys(partitions, 0)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where each ends."""
+        return {partition: self._kafka.logs[partition].end for partition in partitions}
+
+    def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Return every partition of the topics."""
+        return [partition for topic in topics for partition in self._kafka.partitions_of(topic)]
+
+    def lag(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Return how many offsets lie after the positions."""
+        return sum(self._kafka.logs[p].end - offset for p, offset in positions.items())
+
+    def close(self, *, leave: bool) -> None:
+        """Leave."""
+
+
+class MemoryLedger:
+    """Starts every partition at its beginning; see `ProgressLedger`."""
+
+    def starting_positions(
+        self, sub_topology: str, committed: Sequence[Position], log: Any
+    ) -> list[Position]:
+        """Give every partition without a committed offset its beginning."""
+        return [p if p.offset is not None else Position(p.topic, p.partition, 0) for p in committed]
+
+    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
+        """Return None: nothing is registered."""
+        return None
+
+    def former_ids(self, by_task: Any) -> list[str]:
+        """Return none."""
+        return []
+
+    def confirm_ids(self, by_task: Any) -> None:
+        """All are there."""
+
+
+class MemoryChangelogs:
+    """Reads changelogs; see `Changelogs`."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self._kafka = kafka
+
+    def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
+        """Return where each begins and ends."""
+        return {partition: (0, self._kafka.logs[partition].end) for partition in partitions}
+
+    def open(self, ranges: Bounds) -> _MemoryReading:
+        """Begin to read ranges."""
+        return _MemoryReading(self._kafka, ranges)
+
+
+class _MemoryReading:
+    """Gives each range at once; see `ChangelogReading`."""
+
+    def __init__(self, kafka: MemoryKafka, ranges: Bounds) -> None:
+        self._kafka = kafka
+        self._waiting = dict(ranges)
+        self._read_to = {partition: start for partition, (start, _) in ranges.items()}
+
+    def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Message]]:
+        """Return all that is left."""
+        found: dict[TopicPartition, Sequence[Message]] = {}
+        for partition, (start, end) in self._waiting.items():
+            messages = self._kafka.logs[partition].read(start, end)
+            found[partition] = [message for message in messages if message.offset() < end]
+            self._read_to[partition] = end
+        self._waiting.clear()
+        return found
+
+    def read_to(self, partition: TopicPartition) -> int:
+        """Return the next offset."""
+        return self._read_to[partition]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,33 @@
+"""Walks the nodes of a sub-topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.topology.graph import Node, Sink, Source, Step, SubTopology
+
+AnyNode = Source | Node
+
+
+def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
+    """Give every node once, each before those that follow it on its first path."""
+    seen: set[int] = set()
+    todo: list[AnyNode] = list(reversed(part.sources))
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo.extend(reversed([child for _, child in followers_of(node)]))
+
+
+def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
+    """Return what takes a node's records, each with the label of the way there."""
+    if isinstance(node, Sink):
+        return []
+    followers: list[tuple[str, Node]] = [("", child) for child in node.children]
+    if isinstance(node, Step):
+        for predicate, nodes in node.branches:
+            label = "else" if predicate is None else predicate.name
+            followers += [(label, child) for child in nodes]
+    return followers
