@@ -27,6 +27,7 @@ BENCHMARKS = {
     "protection-cpu": "protection_cpu",
     "persister": "persister",
     "outbox": "outbox",
+    "stores": "stores",
 }
 """Modules of this package by the name that a user gives."""
 

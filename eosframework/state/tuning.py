@@ -1,6 +1,6 @@
 """How RocksDB is set up, and the memory that all databases of a process share.
 
-The numbers come from benchmarks/state.py; docs/adr/0010 says what else was tried.
+The numbers come from benchmarks/stores.py; docs/adr/0009 says what else was tried.
 """
 
 from __future__ import annotations
