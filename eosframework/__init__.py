@@ -11,9 +11,10 @@ if TYPE_CHECKING:
         TransactionError,
         UserError,
     )
-    from eosframework.records import Record
+    from eosframework.records import Record, WindowResult
     from eosframework.serdes import Serde, serde_of
     from eosframework.topology.builder import Stream, Topology, dead_letter
+    from eosframework.topology.window_making import hopping, session, sliding, tumbling
 
 __all__ = [
     "EosError",
@@ -25,8 +26,13 @@ __all__ = [
     "Topology",
     "TransactionError",
     "UserError",
+    "WindowResult",
     "dead_letter",
+    "hopping",
     "serde_of",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 _HOMES = {
@@ -34,8 +40,13 @@ _HOMES = {
     "Serde": "serdes",
     "Stream": "topology.builder",
     "Topology": "topology.builder",
+    "WindowResult": "records",
     "dead_letter": "topology.builder",
+    "hopping": "topology.window_making",
     "serde_of": "serdes",
+    "session": "topology.window_making",
+    "sliding": "topology.window_making",
+    "tumbling": "topology.window_making",
 }
 """Modules of the names that do not come from `errors`.
 

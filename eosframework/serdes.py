@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from eosframework import references
 from eosframework.errors import TopologyError
+from eosframework.records import WindowResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,32 @@ FLOAT = Serde("float", _encode_float, _decode_float)
 JSON = Serde("json", orjson.dumps, orjson.loads)
 """JSON in UTF-8. A float that is NaN or infinite is written as null."""
 
-SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON)}
+
+def _encode_window(value: Any) -> bytes:
+    return orjson.dumps(value, default=_model_as_data)
+
+
+def _model_as_data(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _decode_window(data: bytes) -> Any:
+    found: Any = orjson.loads(data)
+    if type(found) is not dict:
+        return found
+    members = cast(dict[str, Any], found)
+    return WindowResult(**members) if members.keys() == _MEMBERS else members
+
+
+_MEMBERS = {"start", "end", "value"}
+
+
+WINDOW = Serde("window", _encode_window, _decode_window)
+"""Results of windows, as JSON objects with start, end and value."""
+
+SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
 """The serdes that a topology can name without a module."""
 
 _NAMES: dict[Any, str] = {

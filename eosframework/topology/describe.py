@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eosframework.topology.durations import short
 from eosframework.topology.graph import (
     Aggregate,
     Function,
@@ -17,6 +18,7 @@ from eosframework.topology.graph import (
     Store,
     SubTopology,
     TableSink,
+    Window,
 )
 from eosframework.topology.walk import AnyNode, followers_of, nodes_of
 from eosframework.txnid import co_partitioned, registry_topic, tasks
@@ -71,7 +73,8 @@ def as_text(
         for topic in part["sink_topics"]:
             lines.append(f"  writes {topic}")
         for store in part["stores"]:
-            lines.append(f"  keeps {store['name']}, with changelog {store['changelog']}")
+            kept = store["name"] + _window_label(store["window"])
+            lines.append(f"  keeps {kept}, with changelog {store['changelog']}")
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
     for persister in graph.persisters:
         lines += ["", f"rows of {persister.name}, from {persister.topic}"]
@@ -185,10 +188,31 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
         "operator": str(node.fold),
         "functions": {name: function.name for name, function in node.functions.items()},
         "store": node.store.name,
+        "window": _describe_window(node.store.window),
         "emit": str(node.emit),
         "on_error": _describe_policy(node.on_error),
         "next": [child.name for child in node.children],
     }
+
+
+def _describe_window(window: Window | None) -> dict[str, Any] | None:
+    if window is None:
+        return None
+    return {
+        "kind": str(window.kind),
+        "size_ms": window.size_ms,
+        "every_ms": window.every_ms,
+        "grace_ms": window.grace_ms,
+        "close_idle_ms": window.close_idle_ms,
+        "late": window.late,
+    }
+
+
+def _window_label(window: Mapping[str, Any] | None) -> str:
+    if window is None:
+        return ""
+    size = short(window["size_ms"])
+    return f" for {size}" if window["kind"] == "last" else f" in {window['kind']} windows of {size}"
 
 
 def _describe_store(store: Store) -> dict[str, Any]:
@@ -198,6 +222,7 @@ def _describe_store(store: Store) -> dict[str, Any]:
         "key": store.key.name,
         "value": store.value.name,
         "version": store.version,
+        "window": _describe_window(store.window),
     }
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from eosframework.serdes import SerdeLike
+from eosframework.topology.durations import DurationLike
 from eosframework.topology.recording import FunctionLike
+from eosframework.topology.window_making import window_of
+from eosframework.topology.window_spec import WindowSpec
 
 if TYPE_CHECKING:
     from eosframework.topology.builder import Stream
@@ -19,9 +22,9 @@ class Kept(TypedDict, total=False):
     """Name of the store. Default: that of the stream with that of the operator."""
     value: SerdeLike
     """Serde of what is kept, which is also what goes on. Default: json."""
-    emit: Literal["each", "commit"]
-    """What goes on: each, every change (the default); commit, the last value of each key in a
-    transaction."""
+    emit: Literal["each", "commit", "close"]
+    """What goes on: each, every change (the default); commit, the last value of each key or window
+    in a transaction; close, each window once, when it takes no more records."""
     version: int
     """Of the format of what is kept; raise it with a change that older values do not fit."""
     upgrade: FunctionLike
@@ -31,8 +34,59 @@ class Kept(TypedDict, total=False):
 class KeyedStream:
     """Records of which those with the same key are in the same task, one after the other."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
         self._stream = stream
+        self._window = window
+
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        grace: DurationLike | None = None,
+        late: str | None = None,
+        close_when_idle: DurationLike | None = None,
+    ) -> KeyedStream:
+        """Fold the records of each key and window by themselves.
+
+        Results go on as `WindowResult`.
+
+        Args:
+            window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
+                `session(minutes=30)`.
+            grace: how long after its end a window still takes records, by the time of the stream.
+            late: topic that takes records for which every window has closed.
+            close_when_idle: with `emit="close"`: close open windows when nothing came for so long
+                by the clock.
+        """
+        given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
+        options = {name: value for name, value in given.items() if value is not None}
+        declared = {**window.model_dump(exclude_unset=True), **options}
+        return KeyedStream(self._stream, window_of(declared))
+
+    def deduplicate(
+        self,
+        within: DurationLike,
+        *,
+        by: FunctionLike | None = None,
+        late: str | None = None,
+        store: str | None = None,
+    ) -> Stream:
+        """Let the first record of each key within a time go on, and none of its repetitions.
+
+        Args:
+            within: how far apart in time records are that count as different ones in any case.
+            by: records of a key are the same only if `by(value)` is the same. None: all are.
+            late: topic that takes records further than `within` behind the newest one.
+            store: its name. None: that of the stream with `.deduplicate`.
+        """
+        recording = self._stream.recording
+        declared = {
+            "within": within,
+            "by": None if by is None else recording.reference("deduplicate", by),
+            "late": late,
+            "store": store,
+        }
+        return self._stream.declared("deduplicate", declared)
 
     def count(self, **options: Unpack[Kept]) -> Stream:
         """Count the records of each key.
@@ -59,14 +113,31 @@ class KeyedStream:
         return self._fold("reduce", {"add": add}, options)
 
     def aggregate(
-        self, initial: FunctionLike, add: FunctionLike, **options: Unpack[Kept]
+        self,
+        initial: FunctionLike,
+        add: FunctionLike,
+        *,
+        merge: FunctionLike | None = None,
+        **options: Unpack[Kept],
     ) -> Stream:
-        """Keep `add(aggregate, value)` for each key, from `initial()` on."""
-        return self._fold("aggregate", {"initial": initial, "add": add}, options)
+        """Keep `add(aggregate, value)` for each key, from `initial()` on.
+
+        Args:
+            initial: makes the first aggregate.
+            add: makes the next one.
+            merge: of sessions: `merge(aggregate, aggregate)` where a record joins two.
+            options: see `Kept`.
+        """
+        functions = {"initial": initial, "add": add}
+        if merge is not None:
+            functions["merge"] = merge
+        return self._fold("aggregate", functions, options)
 
     def _fold(self, operator: str, functions: Mapping[str, FunctionLike], options: Kept) -> Stream:
         recording = self._stream.recording
         declared: dict[str, Any] = {**options}
+        if self._window is not None:
+            declared["window"] = self._window
         if "value" in options:
             declared["value"] = recording.serde(options["value"])
         if "upgrade" in options:

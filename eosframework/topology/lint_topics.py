@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from eosframework.topology.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, name_of_part, origins
-from eosframework.topology.spec import DeadLetter, TopologySpec
+from eosframework.topology.spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.topology.tables import own_topics
 from eosframework.txnid import registry_topic
 
@@ -21,6 +21,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
     yield from _sinks_twice(app)
     yield from _sink_serdes(app)
     yield from _dead_letters(app)
+    yield from _late_loops(app)
     yield from _loops(app)
 
 
@@ -58,11 +59,36 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
     for name, stream in spec.streams.items():
         if isinstance(stream.on_error, DeadLetter):
             yield ("streams", name, "on_error", "dead_letter"), stream.on_error.dead_letter
+        yield from late_topics(name, stream)
         for i, sink in stream.sinks:
             if sink.topic is not None:
                 yield ("streams", name, "to", i, "topic"), sink.topic
             for j, topic in enumerate(sink.topics):
                 yield ("streams", name, "to", i, "topics", j), topic
+
+
+def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[Path, str]]:
+    """Yield the topics of late records that a stream's steps name, with their places."""
+    for i, step in enumerate(stream.steps):
+        place: Path = ("streams", name, "steps", i, step.operator)
+        window = None if step.aggregates is None else step.aggregates.window
+        if window is not None and window.late is not None:
+            yield (*place, "window", "late"), window.late
+        if step.deduplicate is not None and step.deduplicate.late is not None:
+            yield (*place, "late"), step.deduplicate.late
+
+
+def _late_loops(app: LoadedApp) -> Iterator[Finding]:
+    reads = {source.topic: name for name, source in app.spec.sources.items()}
+    for name, stream in app.spec.streams.items():
+        for path, topic in late_topics(name, stream):
+            if topic in reads:
+                yield Finding(
+                    app.source_map.find(path),
+                    "late",
+                    f"topic {topic!r} of late records is also source {reads[topic]!r}; a late "
+                    f"record would be read again and be late for ever. Use a topic of its own",
+                )
 
 
 def _sources_twice(app: LoadedApp) -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from eosframework.serdes import WINDOW
+from eosframework.topology.keyed_spec import KeyedSpec
 from eosframework.topology.loaded import LoadedApp
 from eosframework.topology.parts import (
     carriers_of_branches,
@@ -28,7 +30,12 @@ from eosframework.topology.tabular import is_global
 from eosframework.txnid import repartition_topic
 
 KEEPS_KEY = frozenset({"filter", "map_values", "flat_map_values", "peek", "join"})
-KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by"})
+KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicate"})
+
+
+def kept_serde(step: StepSpec, keyed: KeyedSpec) -> str:
+    """Return the serde of what an aggregate keeps."""
+    return keyed.value or ("integer" if step.operator == "count" else "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +47,22 @@ class Way:
         value: serde of the value.
         new_key: a step may have changed the key since it came out of a topic.
         new_value: the same of the value, with what no serde is known for.
+        behind: records come later than their time: a step gave them at a commit, or when a window
+            closed.
     """
 
     key: str
     value: str
     new_key: bool = False
     new_value: bool = False
+    behind: bool = False
 
     def after(self, step: StepSpec) -> Way:
         """Return what is known behind a step."""
-        if (keyed := step.keyed) is not None:
-            default = "integer" if step.operator == "count" else "json"
-            return replace(self, value=keyed.value or default, new_value=False)
+        if (keyed := step.aggregates) is not None:
+            value = kept_serde(step, keyed) if keyed.window is None else WINDOW.name
+            behind = self.behind or keyed.emit != "each"
+            return replace(self, value=value, new_value=False, behind=behind)
         return replace(
             self,
             new_key=self.new_key or (step.operator not in KEEPS_KEY and step.keyed is None),
@@ -120,7 +131,8 @@ class _Lowering:
                 current, way = self._repartition(name, current, steps, step.group_by, way)
                 steps = []
                 continue
-            if way.new_key and (step.keyed is not None or self._needs_key(step)):
+            is_keyed = step.keyed is not None or self._needs_key(step)
+            if (way.new_key and is_keyed) or (way.behind and _goes_by_time(step)):
                 current, way = self._repartition(name, current, steps, None, way)
                 steps = []
             if self._needs_key(step):
@@ -184,6 +196,7 @@ class _Lowering:
             first,
             new_key=any(way.new_key for way in ways),
             new_value=any(way.new_value or way.value != first.value for way in ways),
+            behind=any(way.behind for way in ways),
         )
 
     def _named(self, spec: TopologySpec) -> TopologySpec:
@@ -203,6 +216,16 @@ class _Lowering:
             taken.add(name)
             sources[first] = sources[first].model_copy(update={"name": name})
         return spec.model_copy(update={"sources": sources})
+
+
+def _goes_by_time(step: StepSpec) -> bool:
+    """Tell whether records that come later than their time would be late for a step.
+
+    In a task of their own the time is theirs.
+    """
+    is_window = step.aggregates is not None and step.aggregates.window is not None
+    is_join = step.join is not None and step.join.is_within
+    return is_window or is_join or step.deduplicate is not None
 
 
 HEAD, TAIL = ".by_key", ".keyed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -275,11 +275,23 @@ def _known_keys(path: Path) -> list[str]:
             model = StreamSpec
         case ("streams", _, "steps", _):
             model = StepSpec
+        case ("streams", _, "steps", _, str(operator), *inner):
+            model = _model_of(StepSpec, operator, *map(str, inner))
         case ("streams", _, "to", _, tag):
             model = TableSpec if tag == TABLE_TAG else SinkSpec
         case _:
             model = DeadLetter
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_of(model: type[BaseModel], *path: str) -> type[BaseModel]:
+    """Return the model of a field, and of a field of that one; none is as good as the last one."""
+    for name in path:
+        field = model.model_fields.get(name)
+        inner = () if field is None else (field.annotation, *get_args(field.annotation))
+        found = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]
+        model = found[0] if found else model
+    return model
 
 
 def _show(path: Path) -> str:

@@ -22,14 +22,16 @@ from eosframework.topology.graph import (
     Step,
     Store,
     SubTopology,
+    Window,
 )
+from eosframework.topology.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
 from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
-from eosframework.topology.lowering import Lowered, Way, lower
+from eosframework.topology.lowering import Lowered, Way, kept_serde, lower
 from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part
 from eosframework.topology.resolve_joins import JoinResolver
 from eosframework.topology.spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
-from eosframework.topology.step_spec import KeyedSpec, StepSpec
+from eosframework.topology.step_spec import StepSpec
 from eosframework.topology.tables import own_topics, persisters, rows_serdes
 from eosframework.txnid import changelog_topic
 
@@ -161,7 +163,7 @@ class _Resolver:
     def _step(self, stream: str, index: int, declared: StepSpec, way: Way) -> Step | Aggregate:
         name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
         if declared.keyed is not None:
-            return self._aggregate(stream, name, declared, declared.keyed, way)
+            return self._keyed(stream, name, declared, declared.keyed, way)
         return Step(
             name=name,
             stream=stream,
@@ -170,17 +172,21 @@ class _Resolver:
             on_error=self._policies[stream],
         )
 
-    def _aggregate(
-        self, stream: str, name: str, step: StepSpec, declared: KeyedSpec, way: Way
+    def _keyed(
+        self, stream: str, name: str, step: StepSpec, declared: StoredSpec, way: Way
     ) -> Aggregate:
+        aggregates = step.aggregates
         store_name = declared.store or f"{stream}.{step.operator}"
+        upgrade = None if aggregates is None else aggregates.upgrade
+        kept = BYTES.name if aggregates is None else kept_serde(step, aggregates)
         store = Store(
             name=store_name,
             changelog=changelog_topic(self._spec.application, store_name),
             key=self._app.serde(way.key),
-            value=self._app.serde(way.value),
-            version=declared.version,
-            upgrade=None if declared.upgrade is None else self._function(declared.upgrade),
+            value=self._app.serde(kept),
+            version=1 if aggregates is None else aggregates.version,
+            upgrade=None if upgrade is None else self._function(upgrade),
+            window=_window(declared),
         )
         self._stores.setdefault(stream, []).append(store)
         return Aggregate(
@@ -189,7 +195,7 @@ class _Resolver:
             fold=FoldKind(step.operator),
             functions={name: self._function(f) for name, f in declared.functions.items()},
             store=store,
-            emit=Emit(declared.emit),
+            emit=Emit.EACH if aggregates is None else Emit(aggregates.emit),
             on_error=self._policies[stream],
         )
 
@@ -250,6 +256,9 @@ class _Resolver:
             topics.update(own)
             if policy.topic is not None and (stream.steps or stream.sinks or stream.branch or own):
                 topics.add(policy.topic)
+            for store in self._stores.get(name, ()):
+                if store.window is not None and store.window.late is not None:
+                    topics.add(store.window.late)
             for _, sink in stream.sinks:
                 topics.update((sink.topic,) if sink.topic else sink.topics)
                 if sink.topic_from is not None:
@@ -265,6 +274,16 @@ class _Resolver:
                 for store in self._stores.get(name, ())
             ),
         )
+
+
+def _window(declared: StoredSpec) -> Window | None:
+    match declared:
+        case DeduplicateSpec():
+            return declared.window()
+        case KeyedSpec() if declared.window is not None:
+            return declared.window.window()
+        case _:
+            return None
 
 
 def _hang(node: Node, ends: list[Nodes]) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from datetime import timedelta
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from eosframework.topology.declared import Declared
 from eosframework.topology.join_spec import JoinSpec
+from eosframework.topology.keyed_spec import (
+    AggregateSpec,
+    CountSpec,
+    DeduplicateSpec,
+    KeyedSpec,
+    OfSpec,
+    ReduceSpec,
+    StoredSpec,
+)
 
 OPERATORS = (
     "filter",
@@ -25,6 +35,7 @@ OPERATORS = (
     "max",
     "reduce",
     "aggregate",
+    "deduplicate",
     "join",
 )
 """Operators that a step can name."""
@@ -55,60 +66,6 @@ class GroupSpec(Declared):
     """What the topic on the way is named after. Default: the stream."""
 
 
-class KeyedSpec(Declared):
-    """What all operators have in common that keep something for each key."""
-
-    store: str | None = None
-    """Name of the store. Default: that of the stream with that of the operator."""
-
-    value: str | None = None
-    """Serde of what is kept, which is also what goes on."""
-
-    emit: Literal["each", "commit"] = "each"
-    """What goes on: each, every change; commit, the last value of each key in a transaction."""
-
-    version: int = Field(default=1, ge=1, le=255)
-    """Of the format of what is kept; raise it with a change that older values do not fit."""
-
-    upgrade: str | None = None
-    """module:function that takes the bytes of an older value and its version, and returns the
-    value of this version."""
-
-    @property
-    def functions(self) -> dict[str, str]:
-        """References to the functions that values go through, by the names of their fields."""
-        named = ((name, getattr(self, name)) for name in FUNCTION_FIELDS if hasattr(self, name))
-        return {name: reference for name, reference in named if reference is not None}
-
-
-FUNCTION_FIELDS = ("of", "initial", "add")
-
-
-class CountSpec(KeyedSpec):
-    """Count the records of each key."""
-
-
-class OfSpec(KeyedSpec):
-    """Fold what a function makes of each value."""
-
-    of: str
-    """module:function that takes the value."""
-
-
-class ReduceSpec(KeyedSpec):
-    """Fold the values of each key, from its first one on."""
-
-    add: str
-    """module:function that takes the aggregate and a value and returns the next aggregate."""
-
-
-class AggregateSpec(ReduceSpec):
-    """Fold the values of each key, from an initial aggregate on."""
-
-    initial: str
-    """module:function that takes nothing and returns the first aggregate."""
-
-
 def _by(group: Any) -> Any:
     return {"by": group} if isinstance(group, str) else group
 
@@ -121,8 +78,8 @@ def _add(fold: Any) -> Any:
     return {"add": fold} if isinstance(fold, str) else fold
 
 
-KEYED = ("count", "sum", "min", "max", "reduce", "aggregate")
-"""Operators that keep something for each key."""
+def _within(step: Any) -> Any:
+    return {"within": step} if isinstance(step, str | timedelta) else step
 
 
 class StepSpec(Declared):
@@ -176,6 +133,9 @@ class StepSpec(Declared):
     aggregate: AggregateSpec | None = None
     """Fold the values of each key with a function, from an initial aggregate on."""
 
+    deduplicate: Annotated[DeduplicateSpec, BeforeValidator(_within)] | None = None
+    """Let the first record of each key within a time go on, and none of its repetitions."""
+
     join: JoinSpec | None = None
     """Put each record together with the row of a table, or with records of another stream."""
 
@@ -205,14 +165,20 @@ class StepSpec(Declared):
                 return declared.by
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
-            case KeyedSpec():
+            case StoredSpec():
                 return ", ".join(declared.functions.values())
             case _:
                 return declared
 
     @property
-    def keyed(self) -> KeyedSpec | None:
+    def keyed(self) -> StoredSpec | None:
         """What it declares, if it keeps something for each key."""
+        declared = getattr(self, self.operator)
+        return declared if isinstance(declared, StoredSpec) else None
+
+    @property
+    def aggregates(self) -> KeyedSpec | None:
+        """What it declares, if it folds the values of each key."""
         declared = getattr(self, self.operator)
         return declared if isinstance(declared, KeyedSpec) else None
 
@@ -226,11 +192,7 @@ class StepSpec(Declared):
                 return {(operator, "by"): declared.by}
             case JoinSpec():
                 return {(operator, name): f for name, f in declared.functions.items()}
-            case KeyedSpec():
-                found = {(operator, name): f for name, f in declared.functions.items()}
-                upgrade = (
-                    {} if declared.upgrade is None else {(operator, "upgrade"): declared.upgrade}
-                )
-                return {**found, **upgrade}
+            case StoredSpec():
+                return {(operator, name): f for name, f in declared.all_functions.items()}
             case _:
                 return {(operator,): declared}

@@ -20,6 +20,11 @@ def test_the_public_names_are_those_promised() -> None:
         "Topology",
         "TransactionError",
         "UserError",
+        "WindowResult",
         "dead_letter",
+        "hopping",
         "serde_of",
+        "session",
+        "sliding",
+        "tumbling",
     }

@@ -211,6 +211,9 @@ def test_a_file_that_is_no_topology_is_told_so(text: str, message: str) -> None:
 OPERANDS: dict[str, Any] = {
     "count": {},
     "aggregate": {"initial": "builtins:dict", "add": "builtins:max", "emit": "commit"},
+    "sum": {"of": "builtins:len", "window": {"hopping": "1h", "every": "10m", "grace": "90s"}},
+    "max": {"of": "builtins:len", "window": {"session": "500ms", "late": "l"}, "emit": "close"},
+    "deduplicate": "36h",
     "join": {"with": "b", "by": "builtins:max", "within": "10m", "kind": "outer"},
 }
 operators = st.sampled_from(OPERATORS)
