@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -73,3 +74,24 @@ class WindowResult:
     start: int
     end: int
     value: Any
+
+
+def as_milliseconds(moment: Any) -> int:
+    """Return an event time as milliseconds since the epoch.
+
+    Args:
+        moment: an int in milliseconds, or a datetime (without a zone it counts as UTC).
+    """
+    if moment.__class__ is int:
+        if moment >= 0:
+            return moment
+    elif isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        milliseconds = round(moment.timestamp() * 1000)
+        if milliseconds >= 0:
+            return milliseconds
+    raise TypeError(
+        f"an event time is an int in milliseconds since 1970 or a datetime, "
+        f"not {type(moment).__name__} ({moment!r:.60})"
+    )

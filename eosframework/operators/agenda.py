@@ -46,15 +46,26 @@ class Agenda:
         is_all = len(self._near) < self._in_memory
         self._horizon = None if is_all else self._near[-1]
 
-    def add(self, due: int, key: bytes) -> None:
-        """Note a key for a time."""
-        self._session.put(_index_key(due, key), _NOTHING)
+    def add(self, due: int, key: bytes, entry: Entry = _NOTHING) -> None:
+        """Note a key for a time, and something with it."""
+        self._session.put(_index_key(due, key), entry)
         if self._horizon is not None and (due, key) > self._horizon:
             return
         heappush(self._near, (due, key))
         if len(self._near) > 2 * self._in_memory:
             self._near = nsmallest(self._in_memory, self._near)
             self._horizon = self._near[-1]
+
+    def entry(self, due: int, key: bytes) -> Entry | None:
+        """Return what was noted with a key for a time."""
+        return self._session.get(_index_key(due, key))
+
+    def change(self, due: int, key: bytes, entry: Entry | None) -> None:
+        """Change what was noted; None: forget it, though `first` may still give it."""
+        if entry is None:
+            self._session.delete(_index_key(due, key))
+        else:
+            self._session.put(_index_key(due, key), entry)
 
     def first(self) -> tuple[int, bytes] | None:
         """Return the earliest note, with its time; None: there is none.
@@ -69,6 +80,26 @@ class Agenda:
         """Return the time of the earliest note."""
         first = self.first()
         return NEVER if first is None else first[0]
+
+    def pass_first(self) -> None:
+        """Go on behind the earliest note, which is forgotten already."""
+        heappop(self._near)
+
+    def cancel(self, due: int, key: bytes) -> None:
+        """Forget a note, if there is one; `take_first` passes over what is left of it."""
+        if self._session.get(_index_key(due, key)) is not None:
+            self._session.delete(_index_key(due, key))
+
+    def take_first(self) -> bool:
+        """Forget the earliest note, and tell whether it was one.
+
+        It is none where it was cancelled, noted twice, or noted by a record that failed.
+        """
+        place = _index_key(*heappop(self._near))
+        if self._session.get(place) is None:
+            return False
+        self._session.delete(place)
+        return True
 
     def remove_first(self) -> None:
         """Forget the earliest note."""

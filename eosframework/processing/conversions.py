@@ -7,10 +7,9 @@ would refuse after the record was done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, cast
 
-from eosframework.records import Headers, Record
+from eosframework.records import Headers, Record, as_milliseconds
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -20,27 +19,6 @@ def as_bytes(value: Any) -> bytes | None:
     raise TypeError(
         f"the output's serde is bytes, but the value is {type(value).__name__} "
         f"({_short(value)}); give the sink a serde, for example value: json"
-    )
-
-
-def as_milliseconds(moment: Any) -> int:
-    """Return an event time as milliseconds since the epoch.
-
-    Args:
-        moment: an int in milliseconds, or a datetime (without a zone it counts as UTC).
-    """
-    if moment.__class__ is int:
-        if moment >= 0:
-            return moment
-    elif isinstance(moment, datetime):
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        milliseconds = round(moment.timestamp() * 1000)
-        if milliseconds >= 0:
-            return milliseconds
-    raise TypeError(
-        f"an event time is an int in milliseconds since 1970 or a datetime, "
-        f"not {type(moment).__name__} ({_short(moment)})"
     )
 
 
