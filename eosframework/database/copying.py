@@ -7,6 +7,7 @@ the text of the column's type as JSON delivers it: a timestamp, a uuid, a number
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +26,7 @@ from eosframework.topology.graph import TableMode, TableSink
 Values = tuple[Any, ...]
 
 _MAP: Any = dict
+_MAPS = {_MAP}
 
 
 class ColumnUnknown(DataRefused):
@@ -67,10 +69,26 @@ class TableWriter:
     def _table(self) -> sql.Composable:
         return sql.Identifier(*self._sink.table.split("."))
 
-    def _runs(self, rows: Sequence[Row]) -> Iterator[tuple[_Layout, Iterable[Values]]]:
+    def _runs(self, rows: Sequence[Row]) -> Iterator[tuple[_Layout, Sequence[Values]]]:
         """Give rows that follow each other and have the same columns, as tuples."""
+        if rows and (alike := self._alike(rows)) is not None:
+            yield alike
+            return
         for layout, run in groupby(rows, self._layout):
-            yield layout, map(layout.values, run)
+            yield layout, [*map(layout.values, run)]
+
+    def _alike(self, rows: Sequence[Row]) -> tuple[_Layout, Sequence[Values]] | None:
+        """Return maps of the same columns, told without a loop in Python over each row's names.
+
+        Maps of one length that all have the first one's names have no other.
+        """
+        if set(map(type, rows)) != _MAPS or len(set(map(len, rows))) != 1:
+            return None
+        layout = self._layout(rows[0])
+        try:
+            return layout, [*map(layout.values, rows)]
+        except KeyError:
+            return None
 
     def _layout(self, row: Row) -> _Layout:
         kind = _kind(row)
@@ -106,9 +124,9 @@ class TableWriter:
             stage=f"eos_{self._number}_{len(self._layouts)}",
         )
 
-    def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Iterable[Values]) -> None:
+    def _upsert(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         """Let the newest row of each key take the place of the one in the table."""
-        newest = {layout.key(values): values for values in run}
+        newest = dict(zip(map(layout.key, run), run, strict=True))
         self._stage(cursor, layout, newest.values())
         columns = sql.SQL(", ").join(map(sql.Identifier, layout.names))
         others = [name for name in layout.names if name not in self._sink.keys]
@@ -128,7 +146,7 @@ class TableWriter:
             )
         )
 
-    def _delete(self, cursor: Cursor[Any], layout: _Layout, run: Iterable[Values]) -> None:
+    def _delete(self, cursor: Cursor[Any], layout: _Layout, run: Sequence[Values]) -> None:
         self._stage(cursor, layout, run)
         same = sql.SQL(" AND ").join(
             sql.SQL("kept.{0} = gone.{0}").format(sql.Identifier(name)) for name in layout.names
@@ -155,8 +173,7 @@ class TableWriter:
 
     def _copy(self, cursor: Cursor[Any], command: sql.Composed, values: Iterable[Values]) -> None:
         with cursor.copy(command) as copy:
-            for row in values:
-                copy.write_row(row)
+            deque(map(copy.write_row, values), maxlen=0)
 
     def begin(self) -> None:
         """Take note that a transaction begins: temporary tables are empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -16,6 +17,8 @@ from eosframework.serdes import Serde
 from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
 
 _MAP: Any = dict
+_MAPS = {_MAP}
+_VALUE_OF = methodcaller("value")
 
 
 class RowMaker:
@@ -31,6 +34,7 @@ class RowMaker:
         self._persister = persister
         self._decode_key = _decoder(persister.key)
         self._decode_value = _decoder(persister.value)
+        self._takes_maps = all(table.row is None for table in persister.tables)
 
     def empty(self, claim: Claim, next_offset: int) -> Batch:
         """Return a batch without rows."""
@@ -43,21 +47,40 @@ class RowMaker:
             RecordFailed: a record gives no row and the policy is to fail; the batch holds
                 everything before it.
         """
-        decode = self._decode_value
+        values = self._decoded(messages)
+        if values is None:
+            self._add_decodable(messages, batch)
+        else:
+            self._add_values(messages, values, batch)
+        batch.next_offset = messages[-1].offset() + 1
+
+    def _decoded(self, messages: Sequence[Message]) -> list[Any] | None:
+        """Return all values without a loop in Python; None: not every one can be decoded."""
+        try:
+            values = [*map(self._decode_value, map(_VALUE_OF, messages))]
+        except Exception:
+            return None
+        # A decoder that raises StopIteration ends map() without an error.
+        return values if len(values) == len(messages) else None
+
+    def _add_decodable(self, messages: Sequence[Message], batch: Batch) -> None:
         for message in messages:
             try:
-                value = decode(message.value())
+                value = self._decode_value(message.value())
             except Exception as error:
                 self._give_up(self._persister.on_error, "", message, error, batch)
-                continue
+            else:
+                self._add_values([message], [value], batch)
+
+    def _add_values(self, messages: Sequence[Message], values: list[Any], batch: Batch) -> None:
+        if self._takes_maps and set(map(type, values)) == _MAPS:
             for rows in batch.tables:
-                # Nearly all rows are maps as JSON makes them, and cost nothing more here.
-                if rows.table.row is None and type(value) is _MAP:
-                    rows.rows.append(value)
-                    rows.origins.append(message)
-                else:
-                    self._add_rows(rows, message, value, batch)
-        batch.next_offset = messages[-1].offset() + 1
+                rows.rows += values
+                rows.origins += messages
+            return
+        for message, value in zip(messages, values, strict=True):
+            for rows in batch.tables:
+                self._add_rows(rows, message, value, batch)
 
     def _add_rows(self, into: TableRows, message: Message, value: Any, batch: Batch) -> None:
         table = into.table

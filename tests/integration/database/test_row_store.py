@@ -158,6 +158,23 @@ def test_upserts_and_deletions_leave_the_newest_row_of_each_key(world: World) ->
     ]
 
 
+def test_rows_of_as_many_columns_in_another_order_or_with_others_keep_each_its_own(
+    world: World,
+) -> None:
+    world.see("ALTER TABLE t ALTER name SET DEFAULT 'unnamed'")
+    store = world.store()
+    [claim] = store.claim([P0])
+    store.write([batch(claim, sink("t"), {"id": 1, "name": "a"}, {"name": "b", "id": 2})])
+    [claim] = store.claim([P0])
+    store.write([batch(claim, sink("t"), {"id": 3, "name": "c"}, {"id": 4, "note": "d"})])
+    assert world.see("SELECT id, name, note FROM t ORDER BY id") == [
+        (1, "a", None),
+        (2, "b", None),
+        (3, "c", None),
+        (4, "unnamed", "d"),
+    ]
+
+
 class Everything(BaseModel):
     id: int
     amount: Decimal

@@ -11,7 +11,7 @@ from eosframework.errors import DatabaseAway, InstanceFenced, PositionLost, Reco
 from eosframework.persisting.ports import Batch, Written
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.records import Position, TopicPartition
-from eosframework.serdes import JSON, STRING
+from eosframework.serdes import JSON, STRING, Serde
 from eosframework.topology.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog
@@ -40,7 +40,9 @@ class Run:
         self.log = MemoryLog(broker)
         self.told: list[Position] = []
         on_error = of.get("on_error", Policy.FAIL)
-        persister = Persister("s", "in", STRING, JSON, tables or (table(),), on_error)
+        persister = Persister(
+            "s", "in", STRING, of.get("value", JSON), tables or (table(),), on_error
+        )
         options = PersisterOptions(
             commit_interval_seconds=0.1,
             longest_interval_seconds=10,
@@ -221,6 +223,18 @@ def test_a_record_that_does_not_decode_goes_the_way_of_its_source(store: MemoryS
     broker = broker_with(*rows(1))
     broker.inputs[P0].append(At(b"{", 1))
     assert Run(broker, store, on_error=Policy.DEAD_LETTER).to_the_end() == rows(1)
+    assert [row.origin.offset() for row in store.refused] == [1]
+
+
+def test_a_decoder_that_says_stop_ends_no_more_than_its_record(store: MemoryStore) -> None:
+    def decode(data: bytes) -> Any:
+        if data == b"2":
+            raise StopIteration
+        return {"n": int(data)}
+
+    value = Serde("numbers", None, decode)
+    run = Run(broker_with(1, 2, 3), store, value=value, on_error=Policy.DEAD_LETTER)
+    assert run.to_the_end() == rows(1, 3)
     assert [row.origin.offset() for row in store.refused] == [1]
 
 
