@@ -60,12 +60,9 @@ class Agenda:
         """Return what was noted with a key for a time."""
         return self._session.get(_index_key(due, key))
 
-    def change(self, due: int, key: bytes, entry: Entry | None) -> None:
-        """Change what was noted; None: forget it, though `first` may still give it."""
-        if entry is None:
-            self._session.delete(_index_key(due, key))
-        else:
-            self._session.put(_index_key(due, key), entry)
+    def change(self, due: int, key: bytes, entry: Entry) -> None:
+        """Change what was noted with a key."""
+        self._session.put(_index_key(due, key), entry)
 
     def first(self) -> tuple[int, bytes] | None:
         """Return the earliest note, with its time; None: there is none.
@@ -80,10 +77,6 @@ class Agenda:
         """Return the time of the earliest note."""
         first = self.first()
         return NEVER if first is None else first[0]
-
-    def pass_first(self) -> None:
-        """Go on behind the earliest note, which is forgotten already."""
-        heappop(self._near)
 
     def cancel(self, due: int, key: bytes) -> None:
         """Forget a note, if there is one; `take_first` passes over what is left of it."""

@@ -1,47 +1,52 @@
 """Rows of a table with their past: which row was current at a given time.
 
-    b"k" + key                  when the row last known to be older than the history came to be,
-                                that row, and the slices that hold later versions
-    b"s" + slice (8) + key      the versions of one slice of time, in the order of their times
+    b"k" + key                  the last version that is older than the history, and where the
+                                chunks of later versions begin
+    b"c" + start (8) + key      the versions from this time to where the next chunk begins
 
-A lookup takes two or three exact reads, however many versions there are; a change rewrites the
-versions of one slice. What is older than the history goes out slice by slice, from the front.
+A lookup takes two exact reads, however many versions there are; a change rewrites one chunk. What
+is older than the history goes out chunk by chunk, from the front.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right, insort
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from eosframework.operators.entries import Entry
 from eosframework.operators.packing import Timed, packed, packed_all, unpacked
 from eosframework.operators.session import StoreSession
+from eosframework.operators.timed import Alarm, Closing
 from eosframework.serdes import Serde
 
-SLICES = 16
-"""Into so many slices a history is divided."""
+CHUNKS = 16
+"""Into about so many chunks the history of a row is divided."""
 
 _TIME = struct.Struct(">Q")
-_INDEX, _SLICE = b"k", b"s"
+_COUNT = struct.Struct(">I")
+_INDEX, _CHUNK = b"k", b"c"
 
 
-class History:
+class History(Closing):
     """The versions of each row; a `StoreSession` of bytes holds them.
 
     Args:
         session: of the store.
         rows: serde of the rows.
         history_ms: how far back rows are known.
+        alarm: is set to when versions can be removed.
     """
 
-    def __init__(self, session: StoreSession, rows: Serde, history_ms: int) -> None:
+    def __init__(self, session: StoreSession, rows: Serde, history_ms: int, alarm: Alarm) -> None:
+        super().__init__(alarm)
         self._session = session
         self._encode: Callable[[Any], bytes] | None = rows.encode
         self._decode: Callable[[bytes], Any] | None = rows.decode
         self._history_ms = history_ms
-        self._slice_ms = max(1, history_ms // SLICES)
+        self._chunk_ms = max(1, history_ms // CHUNKS)
+        self._due = 0
 
     def change(self, key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         """Take a version of a row; see `rows.Change`.
@@ -50,9 +55,9 @@ class History:
         Kafka Streams (KIP-914). Of two versions of one time the last one counts.
         """
         time = max(timestamp, 0)
-        base, slices = self._index(key)
-        current = self._newest(key, base, slices)
-        self._insert(key, base, slices, (time, self._encoded(value)), stream_time)
+        base, starts = self._index(key)
+        current = self._newest(key, base, starts)
+        self._insert(key, base, starts, (time, self._encoded(value)), stream_time)
         if current is not None and current[0] > time:
             return False, None
         before = None if current is None else self._decoded(current[1])
@@ -72,84 +77,96 @@ class History:
         """
         if time < stream_time - self._history_ms:
             return None
-        base, slices = self._index(key)
-        latest = time // self._slice_ms
-        for slice_ in reversed(slices):
-            if slice_ > latest:
-                continue
-            found = [version for version in self._versions(slice_, key) if version[0] <= time]
-            if found:
-                return self._as_entry(found[-1])
-        return self._as_entry(base if base is not None and base[0] <= time else None)
+        base, starts = self._index(key)
+        found = base if base is not None and base[0] <= time else None
+        at = bisect_right(starts, time)
+        if at > 0:
+            versions = self._versions(starts[at - 1], key)
+            found = _later(found, [v for v in versions if v[0] <= time][-1])
+        return self._as_entry(found)
 
-    def forget(self, stream_time: int) -> None:
-        """Remove versions that no lookup can find any more."""
-        end = _slice_key(self._oldest(stream_time), b"")
-        gone = [name for name, _ in self._session.scan(_SLICE, end)]
-        for name in gone:
-            key, slice_ = name[9:], _TIME.unpack_from(name, 1)[0]
-            base, slices = self._index(key)
-            slices.remove(slice_)
-            self._write_index(key, self._folded(base, slice_, key), slices)
+    def begin(self) -> None:
+        """Look through the store once, at the next commit."""
+        self._due = 0
+        self.alarm.set(0)
+
+    def due(self) -> int:
+        """Return when it is worth to look for what can be removed."""
+        return self._due
+
+    def closing(self, now: int) -> Iterator[Any]:
+        """Remove versions that no lookup can find any more; nothing goes on."""
+        oldest = max(0, now - self._history_ms)
+        chunks = self._session.scan(_CHUNK, _chunk_key(max(0, oldest - self._chunk_ms), b""))
+        for name in [name for name, _ in chunks]:
+            key, start = name[9:], _TIME.unpack_from(name, 1)[0]
+            base, starts = self._index(key)
+            last = self._versions(start, key)[-1]
+            if last[0] < oldest:
+                starts.remove(start)
+                self._session.delete(name)
+                self._write_index(key, _later(base, last), starts)
+        self._due = now + self._chunk_ms
+        yield from ()
 
     def _insert(
         self,
         key: bytes,
         base: Timed | None,
-        slices: list[int],
+        starts: list[int],
         version: Timed,
         stream_time: int,
     ) -> None:
-        slice_ = version[0] // self._slice_ms
-        before = list(slices)
-        versions = self._versions(slice_, key) if slice_ in slices else []
-        at = bisect_right(versions, version[0], key=lambda each: each[0])
-        if at > 0 and versions[at - 1][0] == version[0]:
-            versions[at - 1] = version
+        """Add a version to its chunk; where that becomes too long, or there is none, begin one."""
+        time, before = version[0], list(starts)
+        at = bisect_right(starts, time)
+        if at > 0 and time - starts[at - 1] < self._chunk_ms:
+            start = starts[at - 1]
+            versions = self._versions(start, key)
+            place = bisect_right(versions, time, key=lambda each: each[0])
+            if versions[place - 1][0] == time:
+                versions[place - 1] = version
+            else:
+                versions.insert(place, version)
         else:
-            versions.insert(at, version)
-        self._session.put(_slice_key(slice_, key), (packed_all(versions), version[0]))
-        if slice_ not in slices:
-            insort(slices, slice_)
-        oldest = self._oldest(stream_time)
-        while slices and slices[0] < oldest:
-            base = self._folded(base, slices.pop(0), key)
-        if slices != before:
-            self._write_index(key, base, slices)
+            start, versions = time, [version]
+            starts.insert(at, start)
+        self._session.put(_chunk_key(start, key), (packed_all(versions), time))
+        oldest = stream_time - self._history_ms
+        while starts and starts[0] < oldest - self._chunk_ms:
+            last = self._versions(starts[0], key)[-1]
+            if last[0] >= oldest:
+                break
+            self._session.delete(_chunk_key(starts.pop(0), key))
+            base = _later(base, last)
+        if starts != before:
+            self._write_index(key, base, starts)
 
-    def _folded(self, base: Timed | None, slice_: int, key: bytes) -> Timed:
-        """Remove a slice that is over; return the last version of it and all before."""
-        last = self._versions(slice_, key)[-1]
-        self._session.delete(_slice_key(slice_, key))
-        return base if base is not None and base[0] > last[0] else last
+    def _newest(self, key: bytes, base: Timed | None, starts: list[int]) -> Timed | None:
+        return _later(base, self._versions(starts[-1], key)[-1]) if starts else base
 
-    def _oldest(self, stream_time: int) -> int:
-        return max(0, stream_time - self._history_ms) // self._slice_ms
-
-    def _newest(self, key: bytes, base: Timed | None, slices: list[int]) -> Timed | None:
-        return self._versions(slices[-1], key)[-1] if slices else base
-
-    def _versions(self, slice_: int, key: bytes) -> list[Timed]:
-        entry = self._session.get(_slice_key(slice_, key))
-        return [] if entry is None else list(unpacked(entry[0]))
+    def _versions(self, start: int, key: bytes) -> list[Timed]:
+        entry = self._session.get(_chunk_key(start, key))
+        assert entry is not None, "the index names chunks that exist"
+        return list(unpacked(entry[0]))
 
     def _index(self, key: bytes) -> tuple[Timed | None, list[int]]:
         entry = self._session.get(_INDEX + key)
         if entry is None:
             return None, []
         data: bytes = entry[0]
-        count = data[0]
-        slices = list(struct.unpack_from(f">{count}Q", data, 1))
-        return next(unpacked(data[1 + 8 * count :]), None), slices
+        (count,) = _COUNT.unpack_from(data)
+        starts = list(struct.unpack_from(f">{count}Q", data, _COUNT.size))
+        return next(unpacked(data[_COUNT.size + 8 * count :]), None), starts
 
-    def _write_index(self, key: bytes, base: Timed | None, slices: list[int]) -> None:
-        if not slices and (base is None or base[1] is None):
+    def _write_index(self, key: bytes, base: Timed | None, starts: list[int]) -> None:
+        if not starts and (base is None or base[1] is None):
             self._session.delete(_INDEX + key)
             return
-        data = struct.pack(f">B{len(slices)}Q", len(slices), *slices)
+        data = struct.pack(f">I{len(starts)}Q", len(starts), *starts)
         if base is not None:
             data += packed(*base)
-        self._session.put(_INDEX + key, (data, slices[-1] * self._slice_ms if slices else 0))
+        self._session.put(_INDEX + key, (data, starts[-1] if starts else 0))
 
     def _as_entry(self, version: Timed | None) -> Entry | None:
         if version is None or version[1] is None:
@@ -163,5 +180,10 @@ class History:
         return data if data is None or self._decode is None else self._decode(data)
 
 
-def _slice_key(slice_: int, key: bytes) -> bytes:
-    return _SLICE + _TIME.pack(slice_) + key
+def _chunk_key(start: int, key: bytes) -> bytes:
+    return _CHUNK + _TIME.pack(start) + key
+
+
+def _later(base: Timed | None, last: Timed) -> Timed:
+    """Return the later version: one that comes late may be older than the base."""
+    return base if base is not None and base[0] > last[0] else last

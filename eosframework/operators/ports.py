@@ -26,3 +26,11 @@ class CommittedStore(Protocol):
             reverse: from the last one to the first.
         """
         ...
+
+
+class WholeTopic(Protocol):
+    """The rows of a global table, as they are now."""
+
+    def get(self, key: bytes, /) -> tuple[bytes, int] | None:
+        """Return the encoded row of a key and its timestamp."""
+        ...

@@ -34,6 +34,20 @@ def changing(session: StoreSession) -> Change:
     return change
 
 
+def keeping(session: StoreSession) -> Change:
+    """Return what does the same where nobody asks what a row was."""
+    put, delete = session.put, session.delete
+
+    def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+        if value is None:
+            delete(key)
+        else:
+            put(key, (value, timestamp))
+        return True, None
+
+    return change
+
+
 def viewed(row: Row, shows: list[Show]) -> Row:
     """Return what looks rows up through filters and maps; a row that one drops is absent."""
     if not shows:

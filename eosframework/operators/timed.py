@@ -59,7 +59,30 @@ class Alarms:
     ends: Alarm = field(default_factory=Alarm)
 
 
-class TimedOperator(ABC):
+class Closing(ABC):
+    """State of one keyed node in one task, of which something is removed when its time is over.
+
+    Args:
+        alarm: is set to when something is due.
+    """
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Look at a store that may hold something else than before."""
+
+    @abstractmethod
+    def due(self) -> int:
+        """Return the stream time from which on `closing` has something to do, or earlier."""
+
+    @abstractmethod
+    def closing(self, now: int) -> Iterator[Any]:
+        """Remove what is over, and yield what goes on because of that."""
+
+
+class TimedOperator(Closing):
     """State of one keyed node in one task that ends with time.
 
     Args:
@@ -69,8 +92,8 @@ class TimedOperator(ABC):
     """
 
     def __init__(self, session: StoreSession, window: Window, alarm: Alarm) -> None:
+        super().__init__(alarm)
         self.window = window
-        self.alarm = alarm
         self._session = session
         self._floor = 0
 
@@ -85,10 +108,6 @@ class TimedOperator(ABC):
         A window counts as closed when the next one is asked for, so that one whose result failed
         stays open.
         """
-
-    @abstractmethod
-    def due(self) -> int:
-        """Return the stream time from which on `closing` has something to do, or earlier."""
 
     @abstractmethod
     def changed(self) -> Iterator[Closed]:

@@ -9,7 +9,9 @@ from typing import Any
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.generating import Run, Slots, Writer
 from eosframework.processing.ports import Message
-from eosframework.topology.graph import Aggregate, Source, SubTopology
+from eosframework.topology.graph import Aggregate, Emit, Keyed, Source, SubTopology
+from eosframework.topology.joined import JoinSide, StreamJoin
+from eosframework.topology.walk import nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Emission:
         code: the code object of `run`.
     """
 
-    node: Aggregate
+    node: Aggregate | StreamJoin
     run: Run
     code: CodeType
 
@@ -71,19 +73,26 @@ class CompiledPart:
 
     part: SubTopology
     sources: dict[str, CompiledSource]
-    keyed: tuple[Aggregate, ...]
+    keyed: tuple[Keyed, ...]
     emissions: tuple[Emission, ...]
 
 
 def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:
     """Compile a sub-topology."""
-    slots = Slots(has_windows=any(store.window is not None for store in part.stores))
+    slots = Slots(has_windows=_closes(part))
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
     while len(emissions) < len(slots.emitting):
         node = slots.emitting[len(emissions)]
         emissions.append(_compile_emission(node, slots))
     return CompiledPart(part, sources, tuple(slots.keyed), tuple(emissions))
+
+
+def _closes(part: SubTopology) -> bool:
+    """Tell whether something goes on because of time alone."""
+    joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))
+    waits = any(isinstance(j, StreamJoin) and j.emit is Emit.CLOSE for j in joins)
+    return waits or any(store.window is not None for store in part.stores)
 
 
 def compile_source(
@@ -99,7 +108,7 @@ def compile_source(
     return CompiledSource(source, run, run.__code__, text)
 
 
-def _compile_emission(node: Aggregate, slots: Slots) -> Emission:
+def _compile_emission(node: Aggregate | StreamJoin, slots: Slots) -> Emission:
     writer = Writer(slots)
     writer.write_emission(node)
     run, _ = writer.compiled(node.name)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eosframework.operators.stream_joins import Unpaired
 from eosframework.serdes import Serde
+from eosframework.topology.joined import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,23 @@ class Emitted:
     def headers(self) -> None:
         """None: it comes from many records."""
         return
+
+
+@dataclass(frozen=True, slots=True)
+class Alone(Emitted):
+    """A record of a stream that met none of the other, when it can meet none any more."""
+
+    is_left: bool
+
+
+def alone(join: StreamJoin, partition: int, record: Unpaired) -> Alone:
+    """Return what met nothing as a message."""
+    return Alone(
+        store=join.store.changelog,
+        partition_=partition,
+        key_=record.key,
+        entry_value=record.value,
+        timestamp_=record.timestamp,
+        serde=join.values[0 if record.is_left else 1],
+        is_left=record.is_left,
+    )

@@ -36,10 +36,10 @@ from types import CodeType
 from typing import Any, Protocol
 
 from eosframework.operators.session import Journal
+from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
 from eosframework.processing.lines import Slots as Slots
 from eosframework.processing.ports import Message, Output
-from eosframework.processing.window_lines import WindowLines
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -50,6 +50,7 @@ from eosframework.topology.graph import (
     Source,
     Step,
 )
+from eosframework.topology.joined import JoinSide, Lookup, StreamJoin, Table
 
 
 class State(Protocol):
@@ -106,7 +107,7 @@ class Run(Protocol):
         ...
 
 
-class Writer(WindowLines):
+class Writer(JoinLines):
     """Writes the function line by line and remembers which step each line belongs to."""
 
     def compiled(self, name: str) -> tuple[Run, str]:
@@ -122,9 +123,13 @@ class Writer(WindowLines):
         self._write_children(3, source.children, current)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
 
-    def write_emission(self, node: Aggregate) -> None:
+    def write_emission(self, node: Aggregate | StreamJoin) -> None:
         """Write what happens to each record that a keyed node gives later."""
         begin = self._write_begin()
+        if isinstance(node, StreamJoin):
+            self._write_unpaired(node)
+            self._write_end(begin)
+            return
         self._site = Site(node.name, node.on_error)
         key = self._decode(3, "m.key()", node.store.key)
         self._line(3, "v, t, h, kb = m.entry_value, m.timestamp()[1], None, m.key()")
@@ -153,12 +158,12 @@ class Writer(WindowLines):
         elif receipts:
             self._line(2, "if len(out) > mark: out.seal(mark, m)")
         self._line(1, "return stream_time")
-        if closes:
-            self._insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
         if self._used:
             slots = [f" {name} = state.operators[{slot}]" for slot, name in self._used.items()]
             self._insert(begin + 1, ["  journal.clear()"])
             self._insert(begin, [" journal = state.journal", *slots])
+        if closes:
+            self._insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
 
     def _write_decode(self, source: Source) -> Current:
         self._site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
@@ -186,7 +191,13 @@ class Writer(WindowLines):
                 case Sink():
                     self._write_sink(depth, child, current)
                 case Aggregate():
-                    self._write_aggregate(depth, child, current)
+                    self._write_aggregate(depth, child, replace(current, before=None))
+                case Table():
+                    self._write_table(depth, child, current)
+                case Lookup():
+                    self._write_lookup(depth, child, current)
+                case JoinSide():
+                    self._write_side(depth, child, current)
                 case Step():
                     self._write_step(depth, child, current)
 
@@ -223,6 +234,7 @@ class Writer(WindowLines):
             self._line(depth + 1, call)
             return
         value, timestamp = self._variable("v"), self._variable("t")
+        before = self._write_before(depth + 1, node, key_bytes)
         self._line(depth + 1, f"{value}, {timestamp} = {call}")
         changed = replace(
             current,
@@ -231,10 +243,19 @@ class Writer(WindowLines):
             key_bytes=key_bytes,
             key_serde=node.store.key,
         )
-        self._write_children(depth + 1, node.children, changed)
+        if before is not None:
+            changes = replace(changed, before=before)
+            self._write_children(depth + 1, table_sides(node), changes)
+        others = [child for child in node.children if child not in table_sides(node)]
+        self._write_children(depth + 1, others, changed)
 
     def _write_step(self, depth: int, step: Step, current: Current) -> None:
         self._site = Site(step.name, step.on_error)
+        if current.before is not None:
+            if step.operator in (Operator.FILTER, Operator.MAP_VALUES):
+                self._write_shown(depth, step, current)
+                return
+            current = replace(current, before=None)
         match step.operator:
             case Operator.BRANCH:
                 self._write_branches(depth, step, current)

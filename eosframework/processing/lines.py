@@ -14,7 +14,8 @@ from eosframework.processing.conversions import (
 )
 from eosframework.records import Record
 from eosframework.serdes import Serde
-from eosframework.topology.graph import Aggregate, Emit, Function, OnError
+from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError
+from eosframework.topology.joined import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,14 @@ class Slots:
 
     def __init__(self, *, has_windows: bool = False) -> None:
         self.has_windows = has_windows
-        self.keyed: list[Aggregate] = []
-        self.emitting: list[Aggregate] = []
+        self.keyed: list[Keyed] = []
+        self.emitting: list[Aggregate | StreamJoin] = []
 
-    def of(self, node: Aggregate) -> int:
+    def of(self, node: Keyed) -> int:
         """Return the slot of a node."""
         if node not in self.keyed:
             self.keyed.append(node)
-            if node.emit is not Emit.EACH:
+            if isinstance(node, Aggregate | StreamJoin) and node.emit is not Emit.EACH:
                 self.emitting.append(node)
         return self.keyed.index(node)
 
@@ -49,6 +50,7 @@ class Current:
     Args:
         key_bytes: variable with the encoded key as it came in; None once the key changed.
         key_serde: what `key_bytes` is encoded with.
+        before: variable with what the row was, of a change of a table; None: no such change.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Current:
     headers: str
     key_bytes: str | None
     key_serde: Serde
+    before: str | None = None
 
 
 class Lines:

@@ -11,14 +11,15 @@ store is so never ahead of Kafka, and what its last write lacks is read from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
 from eosframework.operators.binding import bind, format_of
+from eosframework.operators.ports import WholeTopic
 from eosframework.operators.session import Journal, open_session
-from eosframework.operators.timed import Alarms
+from eosframework.operators.timed import Alarms, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted
 from eosframework.processing.late import LateRecords
@@ -26,7 +27,7 @@ from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
 from eosframework.processing.windowing import TaskWindows, timed_nodes
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Store
+from eosframework.topology.graph import Aggregate, Store
 
 
 class OpenState:
@@ -36,9 +37,16 @@ class OpenState:
         compiled: the task's sub-topology.
         partition: the task's.
         stores: what was committed, as far as this machine has it.
+        topics: the rows of global tables, by topic.
     """
 
-    def __init__(self, compiled: CompiledPart, partition: int, stores: TaskStores) -> None:
+    def __init__(
+        self,
+        compiled: CompiledPart,
+        partition: int,
+        stores: TaskStores,
+        topics: Mapping[str, WholeTopic] | None = None,
+    ) -> None:
         self.journal: Journal = []
         self.stores = stores
         self._partition = partition
@@ -48,11 +56,18 @@ class OpenState:
             for name, store in self._declared.items()
         }
         alarms = Alarms()
+        joins = JoinBinding(self._sessions, topics or {}, alarms)
+        bound = [
+            bind(node, self._sessions[node.store.name], alarms)
+            if isinstance(node, Aggregate)
+            else joins.bind(node)
+            for node in compiled.keyed
+        ]
         self.operators: Sequence[Any] = [
-            bind(node, self._sessions[node.store.name], alarms) for node in compiled.keyed
+            one.update if isinstance(one, TimedOperator) else one for one in bound
         ]
         self.late = LateRecords()
-        self.windows = TaskWindows(timed_nodes(compiled, self.operators), alarms, partition)
+        self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
 
@@ -66,6 +81,7 @@ class OpenState:
 
     def emitted(self, emission: Emission) -> list[Message]:
         """Return what a node gives at the commit: each key that changed, with its last value."""
+        assert isinstance(emission.node, Aggregate), "only aggregates give anything at a commit"
         store = emission.node.store
         if store.window is not None:
             return self.windows.emitted(emission.node)

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.errors import RecordFailed
-from eosframework.operators.timed import NEVER, Alarms, Closed, TimedOperator
+from eosframework.operators.stream_joins import Unpaired
+from eosframework.operators.timed import NEVER, Alarms, Closed, Closing, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
-from eosframework.processing.emitted import Emitted
+from eosframework.processing.emitted import Emitted, alone
 from eosframework.processing.generating import Failed, State
 from eosframework.processing.ports import Message, Output
 from eosframework.serdes import JSON
 from eosframework.topology.graph import Aggregate, Emit
+from eosframework.topology.joined import StreamJoin, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,21 @@ class TimedNode:
         emission: what follows it, where its results go on later.
     """
 
-    node: Aggregate
-    operator: TimedOperator
+    node: Aggregate | StreamJoin | Table
+    operator: Closing
     emission: Emission | None
 
     @property
     def idle_seconds(self) -> float | None:
         """After so long without a record its windows close; None: never."""
-        window = self.operator.window
-        return None if window.close_idle_ms is None else window.close_idle_ms / 1000
+        window = self.node.store.window
+        return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
+
+    @property
+    def windows(self) -> TimedOperator:
+        """The operator, of a node with windows."""
+        assert isinstance(self.operator, TimedOperator), "only windows close by the clock"
+        return self.operator
 
 
 def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedNode]:
@@ -41,7 +49,7 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
     return [
         TimedNode(node, operator, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
-        if isinstance(operator, TimedOperator)
+        if isinstance(operator, Closing) and isinstance(node, Aggregate | StreamJoin | Table)
     ]
 
 
@@ -113,14 +121,14 @@ class TaskWindows:
     def emitted(self, node: Aggregate) -> list[Message]:
         """Return the results of a node's windows that the transaction changed, as messages."""
         timed = next(timed for timed in self._ending if timed.node is node)
-        return [self._message(node, closed) for closed in timed.operator.changed()]
+        return [self._message(node, closed) for closed in timed.windows.changed()]
 
     def open_for(self, idle_seconds: float) -> list[TimedNode]:
         """Return the nodes with open windows that close after so long without a record, or less."""
         due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]
         if due:
             self.begin()
-        return [n for n in due if n.operator.due() < NEVER and n.operator.last_close() > 0]
+        return [n for n in due if n.operator.due() < NEVER and n.windows.last_close() > 0]
 
     def close_by_clock(
         self,
@@ -143,7 +151,7 @@ class TaskWindows:
             RecordFailed: a result failed.
         """
         for node in nodes:
-            until = node.operator.close_by_clock()
+            until = node.windows.close_by_clock()
             self._close_one(node, until, out, now, failed, state)
         self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
@@ -164,6 +172,8 @@ class TaskWindows:
         for closed in node.operator.closing(until):
             yield self._message(node.node, closed)
 
-    def _message(self, node: Aggregate, closed: Closed) -> Message:
-        key, result, timestamp = closed
+    def _message(self, node: Aggregate | StreamJoin | Table, closed: Closed | Unpaired) -> Message:
+        if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
+            return alone(node, self._partition, closed)
+        key, result, timestamp = closed[:3]
         return Emitted(node.store.changelog, self._partition, key, result, timestamp, JSON)

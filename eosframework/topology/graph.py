@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from eosframework.serdes import Serde
+from eosframework.topology.emit import Emit as Emit
 from eosframework.topology.joined import (
     GlobalTable,
     Joins,
@@ -50,17 +51,6 @@ class FoldKind(StrEnum):
     AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
     # of session windows also merge: (aggregate, aggregate) -> aggregate
     DEDUPLICATE = "deduplicate"  # by: value -> what two records have to share; goes on as it came
-
-
-class Emit(StrEnum):
-    """When an aggregate goes on to what follows it."""
-
-    EACH = "each"
-    """With each record that changes it."""
-    COMMIT = "commit"
-    """Once for each key and transaction, with its last value."""
-    CLOSE = "close"
-    """Once, when its window has closed."""
 
 
 class WindowKind(StrEnum):

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from eosframework.serdes import Serde
+from eosframework.topology.emit import Emit
 
 if TYPE_CHECKING:
     from eosframework.topology.graph import Aggregate, Function, Node, OnError, Operator, Store
@@ -52,6 +53,11 @@ class Table:
     history_ms: int | None
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def emit(self) -> Emit:
+        """Changes go on at once."""
+        return Emit.EACH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +145,16 @@ class StreamJoin:
     grace_ms: int
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def keeps_unpaired(self) -> tuple[bool, bool]:
+        """Whether left, and right records that meet nothing have a result."""
+        return self.kind is not JoinKind.INNER, self.kind is JoinKind.OUTER
+
+    @property
+    def emit(self) -> Emit:
+        """Whether there is something that goes on when an interval is over."""
+        return Emit.EACH if self.kind is JoinKind.INNER else Emit.CLOSE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

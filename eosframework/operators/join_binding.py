@@ -1,0 +1,142 @@
+"""From the tables and joins of a topology to the operators of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eosframework.operators.entries import Entry
+from eosframework.operators.history import History
+from eosframework.operators.ports import WholeTopic
+from eosframework.operators.rows import (
+    Row,
+    Show,
+    changing,
+    filtered,
+    joined_rows,
+    keeping,
+    showing,
+    viewed,
+)
+from eosframework.operators.session import StoreSession
+from eosframework.operators.stream_joins import Interval, StreamJoining
+from eosframework.operators.table_joins import TableJoining
+from eosframework.operators.timed import Alarm, Alarms
+from eosframework.topology.graph import Aggregate, Emit, Function, Operator
+from eosframework.topology.joined import (
+    GlobalTable,
+    Lookup,
+    StreamJoin,
+    Table,
+    TableJoin,
+    View,
+)
+
+
+class JoinBinding:
+    """Binds the nodes of one task.
+
+    Args:
+        sessions: of the task's stores, by name.
+        topics: the rows of global tables, by topic.
+        alarms: of the task.
+    """
+
+    def __init__(
+        self,
+        sessions: Mapping[str, StoreSession],
+        topics: Mapping[str, WholeTopic],
+        alarms: Alarms,
+    ) -> None:
+        self._sessions = sessions
+        self._topics = topics
+        self._alarms = alarms
+
+    def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
+        """Return what runs a node."""
+        match node:
+            case Table():
+                return self._table(node)
+            case Lookup():
+                return self._looking(node.view)
+            case View():
+                return self._row(node)
+            case TableJoin():
+                shows = showing(_shows(node.left)), showing(_shows(node.right))
+                rows = self._row(node.left), self._row(node.right)
+                return TableJoining(node.function.call, node.kind.needs, shows, rows)
+            case StreamJoin():
+                return self._stream_join(node)
+
+    def _table(self, node: Table) -> Any:
+        session = self._sessions[node.store.name]
+        if node.history_ms is not None:
+            return History(session, node.row, node.history_ms, self._alarms.ends)
+        return changing(session) if node.children else keeping(session)
+
+    def _stream_join(self, node: StreamJoin) -> StreamJoining:
+        return StreamJoining(
+            self._sessions[node.store.name],
+            node.function.call,
+            Interval(node.before_ms, node.after_ms, node.grace_ms),
+            node.values,
+            node.keeps_unpaired,
+            self._alarms.closes if node.emit is Emit.CLOSE else self._alarms.ends,
+        )
+
+    def _looking(self, view: View) -> Callable[..., Entry | None]:
+        """Return what finds the row for a record: of a table with a past, the one of its time."""
+        origin = view.origin
+        if not isinstance(origin, Table) or origin.history_ms is None:
+            return self._row(view)
+        row_at = self._history(origin).row_at
+        show = showing(_shows(view))
+
+        def look(key: bytes, time: int, stream_time: int) -> Entry | None:
+            entry = row_at(key, time, stream_time)
+            value = None if entry is None else show(entry[0])
+            return None if entry is None or value is None else (value, entry[1])
+
+        return look
+
+    def _row(self, view: View) -> Row:
+        return viewed(self._stored(view), _shows(view))
+
+    def _stored(self, view: View) -> Row:
+        match view.origin:
+            case Table(history_ms=None) | Aggregate():
+                return self._sessions[view.origin.store.name].get
+            case Table():
+                return self._history(view.origin).row
+            case TableJoin():
+                join = view.origin
+                left, right = self._row(join.left), self._row(join.right)
+                return joined_rows(left, right, join.function.call, join.kind.needs)
+            case GlobalTable():
+                return _whole(self._topics[view.origin.topic], view.origin)
+
+    def _history(self, table: Table) -> History:
+        """Return what only looks: what is over is removed by the table's own operator."""
+        assert table.history_ms is not None, "only tables with a past have one"
+        session = self._sessions[table.store.name]
+        return History(session, table.row, table.history_ms, Alarm())
+
+
+def _whole(topic: WholeTopic, table: GlobalTable) -> Row:
+    decode = table.value.decode
+
+    def row(key: bytes) -> Entry | None:
+        found = topic.get(key)
+        if found is None or decode is None:
+            return found
+        return decode(found[0]), found[1]
+
+    return row
+
+
+def _shows(view: View) -> list[Show]:
+    return [_show(operator, function) for operator, function in view.steps]
+
+
+def _show(operator: Operator, function: Function) -> Show:
+    return filtered(function.call) if operator is Operator.FILTER else function.call
