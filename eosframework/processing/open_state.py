@@ -17,6 +17,7 @@ from typing import Any
 from eosframework import failpoints
 from eosframework.errors import RunError
 from eosframework.operators.binding import bind, format_of
+from eosframework.operators.join_binding import JoinBinding
 from eosframework.operators.ports import WholeTopic
 from eosframework.operators.session import Journal, open_session
 from eosframework.operators.timed import Alarms, TimedOperator
