@@ -154,6 +154,11 @@ class Task:
         return self._queue.full()
 
     @property
+    def late_records(self) -> int:
+        """How many records came too late for a step."""
+        return 0 if self.stores is None else self.stores.late.count
+
+    @property
     def wants_commit(self) -> bool:
         """Whether the transaction must be committed before more records go into it."""
         return self.failure is not None or (

@@ -1,0 +1,222 @@
+"""A task over stores in memory, whose commits succeed or are taken back as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from eosframework.errors import RecordFailed, TransactionError
+from eosframework.processing.compile import CompiledPart, compile_part
+from eosframework.processing.open_state import OpenState
+from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.ports import Output
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.task import Task, TaskState
+from eosframework.records import Position, TopicPartition
+from eosframework.state import MemoryState
+from eosframework.topology.builder import Stream, Topology
+from eosframework.topology.keyed import KeyedStream
+from eosframework.topology.resolve import resolve
+from eosframework.txnid import TransactionalId
+
+INPUT = TopicPartition("in", 0)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record of the input: key, value and time."""
+
+    key_: str | None
+    number: Any
+    time: int
+    offset_: int = 0
+
+    def topic(self) -> str:
+        return "in"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return None if self.key_ is None else self.key_.encode()
+
+    def value(self) -> bytes | None:
+        return None if self.number is None else orjson.dumps(self.number)
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time
+
+    def headers(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The message of a delivery report."""
+
+    offset_: int
+
+    def offset(self) -> int:
+        return self.offset_
+
+
+class Transaction:
+    """An output that keeps what was produced until its transaction ends."""
+
+    transactional_id = "w-part-0"
+
+    def __init__(self) -> None:
+        self.open: list[Output] = []
+        self.committed: list[Output] = []
+        self.offset = 0
+
+    def begin(self) -> None:
+        """Nothing is open."""
+        assert not self.open
+
+    def produce(self, *output: Any) -> None:
+        """Keep a record, and report it as delivered."""
+        self.open.append(output)  # pyright: ignore[reportArgumentType]
+        self.offset += 1
+        if output[4] is not None:
+            output[4](None, Delivered(self.offset))
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Reports came at once."""
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Nothing fails."""
+        raise error
+
+
+class Bench:
+    """One task of a topology whose input is `in` and whose output is `out`."""
+
+    def __init__(
+        self,
+        declare: Callable[[KeyedStream], Stream],
+        *,
+        value: Any = dict,
+        on_error: Any = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        app = Topology("w")
+        stream = app.stream("in", key=str, value=value, on_error=on_error)
+        declare(stream.group_by_key()).to("out")
+        (part,) = resolve(app.loaded()).sub_topologies
+        self.compiled: CompiledPart = compile_part(part)
+        names = [StoreIdentity(store.name, store.changelog, 1) for store in part.stores]
+        self.kept = MemoryState().open("part-0", 1, names)
+        self.output = Transaction()
+        self.clock = clock
+        self.position = Position(*INPUT, 0, "")
+        self.sent: list[Sent] = []
+        self.start()
+
+    def start(self) -> None:
+        """Begin as a worker does that knows nothing but the stores and the committed position."""
+        self.output.open.clear()
+        self.task = Task(
+            TransactionalId.make("w", "part", 0),
+            self.compiled.sources,
+            self.output,
+            markers={},
+            transaction_timeout_seconds=30,
+            timer=RecordTimer(),
+            clock=self.clock,
+            emissions=self.compiled.emissions,
+            stores=OpenState(self.compiled, 0, self.kept),
+        )
+        self.task.start_at([self.position])
+        self.task.enter(TaskState.RUNNING)
+
+    def send(self, *records: tuple[str | None, Any, int]) -> None:
+        """Append records to the input: key, value and time."""
+        self.sent += [Sent(*record, len(self.sent) + i) for i, record in enumerate(records)]
+
+    def run(self, count: int | None = None) -> None:
+        """Run what is in the input behind the position, or so many records of it."""
+        first = self.task.positions[INPUT]
+        messages = self.sent[first:] if count is None else self.sent[first : first + count]
+        if messages:
+            self.task.add(INPUT, messages, "member")
+            self.task.run(until=float("inf"))
+
+    def commit(self) -> None:
+        """Commit what was run; a failure of the task comes out behind it, as in the worker."""
+        if not self.task.has_progress:
+            self.raise_failure()
+            return
+        commit = self.task.commit()
+        self.output.committed += self.output.open
+        self.output.open.clear()
+        self.task.committed()
+        self.position = commit.positions[0]
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise what the worker would end with."""
+        if self.task.failure is not None:
+            raise self.task.failure
+
+    def crash(self) -> None:
+        """Lose everything that was not committed, and start again."""
+        self.start()
+
+    def drop(self) -> None:
+        """Take the open transaction back, and go on in the same process."""
+        self.output.open.clear()
+        self.task.drop()
+        self.task.start_at([self.position])
+
+    def feed(self, *records: tuple[str | None, Any, int]) -> list[Any]:
+        """Run and commit records; return what went out, as `results` does."""
+        before = len(self.output.committed)
+        self.send(*records)
+        self.run()
+        self.commit()
+        return self.results()[before_outputs(self.output.committed[:before]) :]
+
+    def results(self) -> list[Any]:
+        """Return what went to `out`: key, value, time."""
+        return [shown(output) for output in self.output.committed if output[0] == "out"]
+
+    def written(self, topic: str) -> list[Output]:
+        """Return what was committed to a topic."""
+        return [output for output in self.output.committed if output[0] == topic]
+
+    def entries(self) -> int:
+        """Return how many entries all stores have, apart from what they say of themselves."""
+        names = [store.name for store in self.compiled.part.stores]
+        return sum(1 for name in names for key, _ in self.kept.store(name).scan() if key != b"\xff")
+
+
+def before_outputs(outputs: Sequence[Output]) -> int:
+    """Return how many of these are results."""
+    return sum(1 for output in outputs if output[0] == "out")
+
+
+def shown(output: Output) -> tuple[str, Any, int]:
+    """Return key, value and time of a result; a window as (start, end, value)."""
+    assert output[1] is not None
+    assert output[2] is not None
+    value = orjson.loads(output[1])
+    if isinstance(value, dict) and set(value) == {"start", "end", "value"}:  # pyright: ignore[reportUnknownArgumentType]
+        value = value["start"], value["end"], value["value"]  # pyright: ignore[reportUnknownVariableType]
+    return output[2].decode(), value, output[6]
+
+
+def failed(bench: Bench) -> RecordFailed:
+    """Run and commit what is in the input, and return the failure that this leads to."""
+    try:
+        bench.run()
+        bench.commit()
+    except RecordFailed as error:
+        return error
+    raise AssertionError("nothing failed")
