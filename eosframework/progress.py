@@ -1,5 +1,7 @@
 """How a running worker shows what it does: a line on a terminal, log events elsewhere.
 
+While stores are brought up to date, a bar on the terminal shows how far that is.
+
 Workers under a supervisor report through a pipe instead, and the supervisor shows the sum.
 """
 
@@ -15,6 +17,8 @@ import orjson
 import structlog
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from eosframework.processing.plan import WorkerCounts
@@ -22,6 +26,7 @@ from eosframework.processing.plan import WorkerCounts
 PIPE_VARIABLE = "EOS_PROGRESS_PIPE"
 LINE_SECONDS = 0.5
 EVENT_SECONDS = 10.0
+BAR_WIDTH = 40
 
 Show = Callable[[WorkerCounts], None]
 
@@ -34,6 +39,7 @@ class ProgressLine:
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._last_seconds, self._last_records = time.monotonic(), 0
         self._due = 0.0
+        self._restore = RestoreProgress()
 
     def __enter__(self) -> ProgressLine:
         self._live.start()
@@ -51,7 +57,49 @@ class ProgressLine:
         seconds = max(now - self._last_seconds, 1e-9)
         rate = max(counts.records - self._last_records, 0) / seconds
         self._last_seconds, self._last_records = now, counts.records
-        self._live.update(Text(line(counts, rate)), refresh=True)
+        if self._restore.look(counts, now):
+            self._live.update(self._restore.bar(), refresh=True)
+        else:
+            self._live.update(Text(line(counts, rate)), refresh=True)
+
+
+class RestoreProgress:
+    """How far a worker is with bringing stores up to date."""
+
+    def __init__(self) -> None:
+        self._began_at = 0.0
+        self._total = self._left = 0
+        self._per_second = 0.0
+
+    def look(self, counts: WorkerCounts, now: float) -> bool:
+        """Take what is left; return whether there is anything.
+
+        What is added meanwhile, for partitions that come, counts as if it had been there.
+        """
+        if counts.restoring == 0:
+            self._total = 0
+            return False
+        if self._total == 0:
+            self._began_at, self._total, self._left = now, counts.restoring, counts.restoring
+        self._total += max(counts.restoring - self._left, 0)
+        self._left = counts.restoring
+        self._per_second = (self._total - self._left) / max(now - self._began_at, 1e-9)
+        return True
+
+    @property
+    def text(self) -> str:
+        """What is left, how fast it goes, and how long it will take."""
+        rate = f"{self._left:,} of {self._total:,} records to restore"
+        if self._per_second == 0:
+            return rate
+        return f"{rate}  {self._per_second:,.0f}/s  {self._left / self._per_second:,.0f} s left"
+
+    def bar(self) -> Table:
+        """Return the bar with its text."""
+        row = Table.grid(padding=(0, 1))
+        done = ProgressBar(total=self._total, completed=self._total - self._left, width=BAR_WIDTH)
+        row.add_row(done, Text(self.text))
+        return row
 
 
 class ProgressEvents:

@@ -10,13 +10,19 @@ from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.restoring import Restoring
+from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.state_ports import StoreIdentity
 from eosframework.state import state_backend
 from eosframework.topology.graph import Graph
 
 
 def local_state(
-    graph: Graph, settings: Settings, instance: str, facts: Facts, admin: ClusterAdmin
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    facts: Facts,
+    admin: ClusterAdmin,
+    shared: SharedStores | None = None,
 ) -> LocalState | None:
     """Return the state of a worker's tasks; None: no sub-topology keeps anything.
 
@@ -26,6 +32,7 @@ def local_state(
         instance: its name.
         facts: of the cluster, when the worker starts.
         admin: asks the cluster.
+        shared: lets other threads read the stores; None: nobody does.
 
     Raises:
         ConfigurationError: the directory cannot be used.
@@ -50,6 +57,7 @@ def local_state(
         stores,
         task_counts(graph, facts.partitions),
         Restoring(KafkaChangelogs(settings.kafka, admin), kept_seconds),
+        shared,
     )
 
 

@@ -195,7 +195,7 @@ class Supervisor:
                 pipe.close()
         child.process = child.progress = child.output = None
         child.done_counts = total([child.done_counts, child.counts])
-        child.done_counts.lag = 0
+        child.done_counts.lag = child.done_counts.restoring = 0
         child.counts = WorkerCounts()
 
     def _read(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from eosframework.processing.compile import CompiledPart
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.restoring import Restoring
+from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.state_ports import StateBackend, StoreIdentity
 from eosframework.processing.task import Task
 
@@ -19,6 +20,7 @@ class LocalState:
         identities: of the stores of each sub-topology that has any.
         partitions: how many each sub-topology has.
         restoring: reads changelogs.
+        shared: lets other threads read what is opened; None: nobody does.
     """
 
     def __init__(
@@ -27,11 +29,13 @@ class LocalState:
         identities: Mapping[str, Sequence[StoreIdentity]],
         partitions: Mapping[str, int],
         restoring: Restoring,
+        shared: SharedStores | None = None,
     ) -> None:
         self._backend = backend
         self._identities = identities
         self._partitions = partitions
         self._restoring = restoring
+        self._shared = shared
 
     @property
     def records_left(self) -> int:
@@ -49,13 +53,19 @@ class LocalState:
         if not identities:
             return None
         stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
+        if self._shared is not None:
+            stores = self._shared.share(name, partition, stores)
         return OpenState(compiled, partition, stores)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Read on for tasks that wait, and return those that can run."""
         stateful = [task for task in assigned if task.stores is not None]
         self._restoring.turn(stateful)
-        return [t for t in assigned if t.stores is None or self._restoring.is_done(t)]
+        ready = [t for t in assigned if t.stores is None or self._restoring.is_done(t)]
+        if self._shared is not None:
+            for task in ready:
+                self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
+        return ready
 
     def close(self) -> None:
         """Give everything up; the tasks have been closed."""

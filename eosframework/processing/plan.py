@@ -25,7 +25,12 @@ class WorkerOptions:
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a worker has done since it started."""
+    """What a worker has done since it started, and what it has to do.
+
+    Args:
+        lag: records of the input that are still to be processed.
+        restoring: records of changelogs that are still to be read before every task runs.
+    """
 
     records: int = 0
     commits: int = 0
@@ -35,6 +40,7 @@ class WorkerCounts:
     skipped: int = 0
     dead_letters: int = 0
     lag: int = 0
+    restoring: int = 0
 
 
 @dataclass(frozen=True, slots=True)

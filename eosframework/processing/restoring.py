@@ -30,6 +30,9 @@ SLICE_SECONDS = 0.1
 
 RETRY_SECONDS = 1.0
 
+EVENT_SECONDS = 5.0
+"""How often a long restore says how far it is."""
+
 
 @dataclass(slots=True)
 class _Job:
@@ -69,6 +72,8 @@ class Restoring:
     _jobs: list[_Job] = field(default_factory=list[_Job])
     _begun: dict[int, Task] = field(default_factory=dict[int, Task])
     _not_before: float = 0.0
+    _told: tuple[float, int] | None = None
+    """When it was told how many records were left."""
 
     @property
     def records_left(self) -> int:
@@ -93,6 +98,7 @@ class Restoring:
         while self._jobs and self.clock() < until:
             for job in list(self._jobs):
                 self._read(job, until - self.clock())
+        self._tell()
 
     def is_done(self, task: Task) -> bool:
         """Tell whether a task's stores have everything."""
@@ -197,6 +203,18 @@ class Restoring:
             position = messages[-1].offset() + 1
             part.stores.stores.write({part.store: changes}, {part.store: position})
             failpoints.hit("state.during_restore")
+
+    def _tell(self) -> None:
+        """Say now and then how far it is."""
+        left, now = self.records_left, self.clock()
+        if left == 0 or self._told is None:
+            self._told = (now, left) if left else None
+            return
+        told_at, left_then = self._told
+        if now - told_at >= EVENT_SECONDS:
+            rate = max(left_then - left, 0) / (now - told_at)
+            _events().info("restoring", records_left=left, records_per_second=round(rate))
+            self._told = (now, left)
 
     def _end_if_done(self, job: _Job) -> None:
         if not job.waiting and job in self._jobs:

@@ -271,7 +271,7 @@ class Worker:
         behind = any(task.has_pending for task in self.tasks.values())
         self._let_flow(behind)
         busy = any(task.in_transaction for task in self.tasks.values())
-        if behind:
+        if behind or (self._state is not None and self._state.records_left):
             wait_seconds = 0.0
         elif busy:
             wait_seconds = self._pace.remaining_seconds()
@@ -416,6 +416,7 @@ class Worker:
             skipped=counts.skipped + sum(task.failures.skipped for task in tasks),
             dead_letters=counts.dead_letters + sum(t.failures.dead_letters for t in tasks),
             lag=self._log.lag({p: o for task in tasks for p, o in task.positions.items()}),
+            restoring=0 if self._state is None else self._state.records_left,
         )
 
     def _collect(self, task: Task) -> None:
