@@ -18,11 +18,16 @@ from eosframework.embedded.postgres.programs import give_to_account
 from tests.support import debian_postgres
 from tests.support.database_proxy import Cut, DatabaseProxy
 from tests.support.pipeline import WorkerProcess, wait_until
-from tests.support.tables import TablesWorld
+from tests.support.tables import DIRECT, TablesWorld
 
 MakeTables = Callable[..., TablesWorld]
 
 SMALL = ["database.batch_rows=100", "worker.batch_records=50"]
+
+TRANSFORMED = DIRECT.replace(
+    "to: [{table: numbers, mode: append}]",
+    'steps: [{map_values: "tests.support.functions:double"}]\n    to: [{table: numbers}]',
+)
 
 WAITING = """
 SELECT 1 FROM pg_stat_activity
@@ -82,12 +87,12 @@ def filled(world: TablesWorld) -> TablesWorld:
     return world
 
 
-def end(world: TablesWorld, worker: WorkerProcess, count: int) -> None:
+def end(world: TablesWorld, worker: WorkerProcess, count: int, factor: int = 1) -> None:
     """All rows arrive, then the worker stops in order, and each row is there once."""
     world.wait_for(count)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
-    assert world.kept().clean, world.kept()
+    assert world.kept(factor=factor).clean, world.kept(factor=factor)
     assert world.count() == count
 
 
@@ -198,12 +203,16 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     end(world, worker, 800)
 
 
+@pytest.mark.parametrize(("topology", "factor"), [(DIRECT, 1), (TRANSFORMED, 2)])
 def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(
-    make_tables: MakeTables, tmp_path: Path
+    make_tables: MakeTables, tmp_path: Path, topology: str, factor: int
 ) -> None:
-    """Rows and position are lost together, so they are written again together."""
+    """Rows and position are lost together, so they are written again together.
+
+    Rows that a transform has made are still in their topic, for `database.keep_rows_seconds`.
+    """
     with debian_postgres.start_primary(tmp_path / "primary") as primary:
-        world = filled(make_tables(dsn=primary.dsn))
+        world = filled(make_tables(dsn=primary.dsn, topology=topology))
         with debian_postgres.start_standby(primary, tmp_path / "standby") as standby:
             world.feed(400)
             dsn = debian_postgres.both(primary, standby)
@@ -221,4 +230,4 @@ def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(
             debian_postgres.promote(standby)
             world.dsn = standby.dsn
             assert world.count() < 800
-            end(world, worker, 900)
+            end(world, worker, 900, factor)
