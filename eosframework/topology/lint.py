@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.references import closest
+from eosframework.topology.lint_joins import join_findings, key_findings
+from eosframework.topology.lint_stores import store_findings
 from eosframework.topology.lint_topics import topic_findings
 from eosframework.topology.loaded import KEY, Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, in_order, name_of_part
@@ -18,9 +20,17 @@ from eosframework.txnid import refuse_bad_name, refuse_reserved_name
 def lint(app: LoadedApp) -> list[Finding]:
     """Return all findings, errors and warnings, in the order of their places."""
     rules = (_names, _duplicate_names, _parents, _cycles, _functions, _serdes, _ends, _parts)
-    findings = [*app.problems, *topic_findings(app), *table_findings(app)]
+    findings = [
+        *app.problems,
+        *topic_findings(app),
+        *table_findings(app),
+        *join_findings(app),
+        *store_findings(app),
+    ]
     for rule in rules:
         findings.extend(rule(app))
+    if not any(finding.severity is Severity.ERROR for finding in findings):
+        findings.extend(key_findings(app))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 
@@ -147,7 +157,9 @@ def _serdes(app: LoadedApp) -> Iterator[Finding]:
 
 def _ends(app: LoadedApp) -> Iterator[Finding]:
     """Find what leads nowhere."""
-    read = {parent for stream in app.spec.streams.values() for parent in stream.from_}
+    streams = app.spec.streams.values()
+    read = {parent for stream in streams for parent in stream.from_}
+    read |= {other for stream in streams for _, other in stream.joined}
     for name in app.spec.sources:
         if name not in read and not app.problems:
             yield Finding(

@@ -95,7 +95,8 @@ def _sources_twice(app: LoadedApp) -> Iterator[Finding]:
     first: dict[str, str] = {}
     for name, source in app.spec.sources.items():
         other = app.spec.sources[first.setdefault(source.topic, name)]
-        for setting in ("key", "value", "timestamp", "on_error"):
+        settings = ("key", "value", "timestamp", "on_error", "history")
+        for setting in () if source.global_ or other.global_ else settings:
             mine, theirs = getattr(source, setting), getattr(other, setting)
             if mine != theirs:
                 yield Finding(

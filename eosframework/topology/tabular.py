@@ -55,7 +55,4 @@ def _after(spec: TopologySpec, step: StepSpec, before: bool, seen: frozenset[str
         return before
     if step.join is not None:
         return before and not step.join.is_within and _is_table(spec, step.join.with_, seen)
-    keyed = step.keyed
-    if keyed is None:
-        return False
-    return step.operator != "deduplicate" and getattr(keyed, "window", None) is None
+    return step.aggregates is not None and step.aggregates.window is None
