@@ -28,6 +28,8 @@ BENCHMARKS = {
     "persister": "persister",
     "outbox": "outbox",
     "stores": "stores",
+    "count": "counting",
+    "count-memory": "counting_memory",
 }
 """Modules of this package by the name that a user gives."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -15,27 +16,40 @@ PARTITIONS = 4
 DOUBLED = "amount"
 """The field of every record that the contestants double."""
 
-_KEYS = 10_000
+KEYS = 10_000
 _DISTINCT = 20_000
 _NAMES = ("amber", "birch", "cedar", "dune", "ember", "fjord", "glade", "heath")
 
 
-def json_records(count: int, *, padding_bytes: int = 0) -> Iterator[tuple[bytes, bytes]]:
+def json_records(
+    count: int, *, padding_bytes: int = 0, keys: int = KEYS
+) -> Iterator[tuple[bytes, bytes]]:
     """Give `count` keys with JSON values of about 225 bytes, the same ones every time.
 
     Args:
         padding_bytes: by how much each value is longer.
+        keys: how many different ones; a multiple of the partitions, so that each is in one.
     """
     source = random.Random(20)
     distinct = [_value(source, number, padding_bytes) for number in range(_DISTINCT)]
     for number in range(count):
-        yield b"customer-%05d" % (number % _KEYS), distinct[number % _DISTINCT]
+        yield b"customer-%05d" % (number % keys), distinct[number % _DISTINCT]
 
 
-def create_topics(bootstrap_servers: str, *topics: str, partitions: int = PARTITIONS) -> None:
+def create_topics(
+    bootstrap_servers: str,
+    *topics: str,
+    partitions: int = PARTITIONS,
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Create topics and wait until they are there."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    new = [NewTopic(topic, num_partitions=partitions, replication_factor=1) for topic in topics]
+    new = [
+        NewTopic(
+            topic, num_partitions=partitions, replication_factor=1, config=dict(settings or {})
+        )
+        for topic in topics
+    ]
     for created in cast(dict[str, Future[None]], admin.create_topics(new)).values():
         created.result()
 
@@ -45,6 +59,14 @@ def delete_topics(bootstrap_servers: str, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for deleted in cast(dict[str, Future[None]], admin.delete_topics(list(topics))).values():
         deleted.result()
+
+
+def delete_topics_of(bootstrap_servers: str, application: str) -> None:
+    """Delete what an application has made for itself."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    own = re.compile(rf"(.*__)?{re.escape(application)}[.-].*")
+    if found := [name for name in admin.list_topics(timeout=10).topics if own.fullmatch(name)]:
+        delete_topics(bootstrap_servers, *found)
 
 
 def load(bootstrap_servers: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> int:
@@ -76,7 +98,7 @@ def load(bootstrap_servers: str, topic: str, records: Iterator[tuple[bytes, byte
 def _value(source: random.Random, number: int, padding_bytes: int) -> bytes:
     order: dict[str, Any] = {
         "order": number,
-        "customer": f"customer-{number % _KEYS:05}",
+        "customer": f"customer-{number % KEYS:05}",
         "product": f"{source.choice(_NAMES)} {source.choice(_NAMES)}",
         DOUBLED: source.randrange(1, 1_000_000),
         "price": round(source.uniform(1, 500), 2),

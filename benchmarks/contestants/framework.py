@@ -22,6 +22,7 @@ class Framework:
         processes: worker processes.
         module: what is run, with the command line of `eosframework`.
         environment: variables on top of the work's.
+        topology: what is run.
     """
 
     share = 1.0
@@ -33,21 +34,24 @@ class Framework:
         processes: int = 1,
         module: str = "eosframework",
         environment: Mapping[str, str] | None = None,
+        topology: Path = TOPOLOGY,
     ) -> None:
         self.name = name
         self._settings = settings
         self._processes = processes
         self._module = module
         self._environment = dict(environment or {})
+        self._topology = topology
 
     def prepare(self) -> str:
         return version("eosframework")
 
     def command(self, work: Work) -> Command:
         arguments = [
-            *(sys.executable, "-m", self._module, "run-worker", str(TOPOLOGY)),
+            *(sys.executable, "-m", self._module, "run-worker", str(self._topology)),
             *("--set", f"kafka.bootstrap_servers={work.bootstrap_servers}"),
             *("--set", f"worker.commit_interval_seconds={work.commit_interval_seconds}"),
+            *("--set", f"state.directory={work.directory / 'stores'}"),
             *("--processes", str(self._processes)),
         ]
         for setting in self._settings:

@@ -17,10 +17,17 @@ LOCK = Path(__file__).with_name("quix.lock")
 
 
 class QuixStreams:
-    """Quix Streams from its own locked environment: it wants other versions than ours."""
+    """Quix Streams from its own locked environment: it wants other versions than ours.
+
+    Args:
+        program: the work.
+    """
 
     name = "Quix Streams"
     share = 0.2
+
+    def __init__(self, program: Path = PROGRAM) -> None:
+        self._program = program
 
     def prepare(self) -> str:
         if not (self._home / "complete").exists():
@@ -32,7 +39,8 @@ class QuixStreams:
         return f"{found.stdout.strip()}, exactly-once"
 
     def command(self, work: Work) -> Command:
-        return Command([str(self._python), str(PROGRAM)], work.environment())
+        state = {"BENCH_STATE_DIRECTORY": str(work.directory / "quix")}
+        return Command([str(self._python), str(self._program)], work.environment() | state)
 
     @cached_property
     def _home(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.contestants.streams_jars import KAFKA_VERSION, cache_directory, class_path
@@ -15,10 +16,25 @@ PROGRAM = Path(__file__).parents[1] / "java" / "DoubleAmount.java"
 
 
 class KafkaStreams:
-    """Kafka Streams on the Java that runs the broker; javac compiles the program."""
+    """Kafka Streams on the Java that runs the broker; javac compiles the program.
 
-    name = "Kafka Streams"
+    Args:
+        name: what it goes by in tables.
+        program: the work.
+        environment: variables on top of the work's.
+    """
+
     share = 1.0
+
+    def __init__(
+        self,
+        name: str = "Kafka Streams",
+        program: Path = PROGRAM,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._program = program
+        self._environment = dict(environment or {})
 
     def prepare(self) -> str:
         java = find_java()
@@ -27,22 +43,22 @@ class KafkaStreams:
         if compiler is None:
             raise Unavailable(f"there is no Java compiler beside {java} or in PATH")
         done = subprocess.run(
-            [compiler, "-cp", class_path(), "-d", _classes(), PROGRAM],
+            [compiler, "-cp", class_path(), "-d", _classes(), self._program],
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode != 0:
-            raise Unavailable(f"{PROGRAM.name} does not compile: {done.stderr.strip()}")
+            raise Unavailable(f"{self._program.name} does not compile: {done.stderr.strip()}")
         return f"{KAFKA_VERSION}, exactly_once_v2, 1 thread"
 
     def command(self, work: Work) -> Command:
         arguments = [
             *(str(find_java()), "-Xmx1g", "-XX:+UseG1GC", "-XX:-UsePerfData"),
-            *("-cp", f"{_classes()}:{class_path()}", PROGRAM.stem),
+            *("-cp", f"{_classes()}:{class_path()}", self._program.stem),
         ]
         state = {"BENCH_STATE_DIRECTORY": str(work.directory / "streams")}
-        return Command(arguments, work.environment() | state)
+        return Command(arguments, work.environment() | state | self._environment)
 
 
 def _classes() -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.processes import Command
+from eosframework.txnid import changelog_topic
 
 
 class Unavailable(Exception):
@@ -25,12 +26,18 @@ class Work:
     """For files that last as long as the run."""
     commit_interval_seconds: float = 0.1
 
+    @property
+    def changelog_topic(self) -> str:
+        """Where eosframework expects the changes of a store named counts."""
+        return changelog_topic(self.application, "counts")
+
     def environment(self) -> dict[str, str]:
         """The variables by which a contestant's program is told."""
         return {
             "BENCH_BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "BENCH_INPUT": self.input_topic,
             "BENCH_OUTPUT": self.output_topic,
+            "BENCH_CHANGELOG_TOPIC": self.changelog_topic,
             "BENCH_APPLICATION": self.application,
             "BENCH_COMMIT_SECONDS": str(self.commit_interval_seconds),
         }
