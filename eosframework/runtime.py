@@ -21,6 +21,7 @@ from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.own_topics import task_counts
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
@@ -30,6 +31,7 @@ from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
+from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.topology.graph import Graph
@@ -96,11 +98,17 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         facts = check_start(graph, settings, admin, registry, id_source(settings))
         if kind is Kind.TABLES and PIPE_VARIABLE not in os.environ:
             _require_tables(graph, settings)
-        with _shown_progress() as show, _watchdog(settings) as watchdog:
+        shared = None if settings.worker.http_address is None else SharedStores()
+        with (
+            _shown_progress() as show,
+            _watchdog(settings) as watchdog,
+            _answering(graph, settings, facts, shared) as tell,
+        ):
 
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
                 show(counts)
+                tell(counts)
                 if PIPE_VARIABLE in os.environ and os.getppid() != parent:
                     worker.stop()
 
@@ -109,7 +117,8 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
             if kind is Kind.TABLES:
                 worker = _persister(graph, settings, instance, facts, on_round)
             else:
-                worker = _worker(graph, settings, instance, registry, facts, on_round, admin)
+                state = _state(graph, settings, instance, facts, admin, shared)
+                worker = _worker(graph, settings, instance, registry, facts, on_round, state)
             requested = _stop_on_signals(worker)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
@@ -152,7 +161,7 @@ def _worker(
     registry: Registry,
     facts: Facts,
     on_round: Callable[[WorkerCounts], None],
-    admin: ClusterAdmin,
+    state: LocalState | None,
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
@@ -176,21 +185,48 @@ def _worker(
         _outputs(graph, settings, facts, log),
         _ledger(graph, settings, registry),
         options,
-        state=_state(graph, settings, instance, facts, admin),
+        state=state,
         purge=RecordPurger(settings.kafka).committed if graph.repartitions else None,
         on_round=on_round,
     )
 
 
 def _state(
-    graph: Graph, settings: Settings, instance: str, facts: Facts, admin: ClusterAdmin
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    facts: Facts,
+    admin: ClusterAdmin,
+    shared: SharedStores | None,
 ) -> LocalState | None:
     if not any(part.stores for part in graph.sub_topologies):
         return None
     # Whoever keeps nothing needs no stores.
     from eosframework.stateful import local_state
 
-    return local_state(graph, settings, instance, facts, admin)
+    return local_state(graph, settings, instance, facts, admin, shared)
+
+
+@contextmanager
+def _answering(
+    graph: Graph, settings: Settings, facts: Facts, shared: SharedStores | None
+) -> Generator[Callable[[WorkerCounts], None]]:
+    """Answer over HTTP, if that is wanted; give what is to be told each turn."""
+    address = settings.worker.http_address
+    if address is None or shared is None:
+        yield lambda counts: None
+        return
+    # Whoever is not asked needs no server.
+    from eosframework.kafka.placing import partition_of
+    from eosframework.serving.health import Health
+    from eosframework.serving.server import serving
+    from eosframework.serving.state_pages import StatePages
+
+    # A record must take less, and what was open has expired after it.
+    health = Health(settings.worker.transaction_timeout_seconds, lambda: shared.waiting)
+    state = StatePages(graph, shared, task_counts(graph, facts.partitions), partition_of)
+    with serving(address, {"health": health.page, "state": state.page}):
+        yield health.turn
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:

@@ -43,6 +43,7 @@ COMMANDS = (
     "plan",
     "apply",
     "positions",
+    "state",
     "ids",
     "txn",
     "doctor",

@@ -86,7 +86,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
 
             # Workers under one supervisor write into one log.
             structlog.contextvars.bind_contextvars(instance=instance)
-            own, kind = settings.with_instance(instance), children[instance]
+            own, kind = _settings_of_child(settings, instance, list(children)), children[instance]
             return exit_code_of(
                 lambda: run_in_process(
                     load(application), own, kind, until_caught_up=until_caught_up
@@ -100,6 +100,15 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
             if code != 0 or supervisor.is_stopping:
                 break
         return code
+
+
+def _settings_of_child(settings: Settings, instance: str, all_instances: list[str]) -> Settings:
+    address = settings.worker.http_address
+    if address is not None:
+        from eosframework.serving.address import address_of_child
+
+        address = address_of_child(address, all_instances.index(instance))
+    return settings.with_instance(instance, address)
 
 
 def _checked(application: str, settings: Settings) -> tuple[int, str]:

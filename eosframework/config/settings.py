@@ -149,6 +149,13 @@ class WorkerSettings(_Section):
     before it goes on with the others. More makes joins and windows exact where producers write
     late; 0 waits only for what is already there."""
 
+    http_address: str | None = Field(
+        default=None, pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
+    )
+    """Where a worker answers over HTTP, as host:port, for example 127.0.0.1:8080: /health, and
+    /state with what its stores hold, for anybody who reaches it. Of several --processes each has
+    the next port; port 0 is any free one, which the event http_serving tells. None: nowhere."""
+
     leave_on_stop: bool = True
     """On a graceful stop give the partitions to other workers at once. False: keep them for
     this instance's restart until the session times out."""
@@ -312,10 +319,10 @@ class Settings(BaseSettings):
     topics: TopicSettings = Field(default_factory=TopicSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
-    def with_instance(self, instance: str) -> Settings:
-        """Return the same settings for a worker of this name."""
-        worker = self.worker.model_copy(update={"instance": instance})
-        return self.model_copy(update={"worker": worker})
+    def with_instance(self, instance: str, http_address: str | None) -> Settings:
+        """Return the same settings for a worker of this name, which answers at this address."""
+        changes = {"instance": instance, "http_address": http_address}
+        return self.model_copy(update={"worker": self.worker.model_copy(update=changes)})
 
     @classmethod
     def settings_customise_sources(

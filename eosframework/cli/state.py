@@ -1,0 +1,225 @@
+"""`eosframework state`: what an application's stores hold: committed values, read-only."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eosframework.querying.layouts import Row
+    from eosframework.querying.stores import QueriedStore
+    from eosframework.stored import Content, Source
+
+commands = typer.Typer(
+    help="Show what stores hold: committed values, beside running workers or without them.",
+    no_args_is_help=True,
+)
+app.add_typer(commands, name="state")
+
+StoreArgument = Annotated[
+    str,
+    typer.Argument(metavar="STORE", help="A store, as `describe` names it.", show_default=False),
+]
+
+KeyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="Text or a number as it is, else JSON; 0x and hexadecimal digits for exact bytes.",
+        show_default=False,
+    ),
+]
+
+ChangelogOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-changelog", help="Read the changelog topic instead of files on this machine."
+    ),
+]
+
+
+@commands.command()
+def get(
+    app_name: AppArgument,
+    store_name: StoreArgument,
+    key: KeyArgument,
+    from_changelog: ChangelogOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a store has for a key: its value, or one for each window."""
+    from eosframework.querying.texts import key_of
+    from eosframework.stored import find
+
+    store, source = _opened(app_name, store_name, config, assignments, from_changelog)
+    encoded = key_of(store.store, key)
+    found = find(source, store, encoded)
+    if found is None:
+        raise ConfigurationError(_absent(source, store, key, encoded))
+    content, rows = found
+    if as_json:
+        place = {"partition": content.partition, "position": content.position}
+        values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
+        _print_json({"store": store.name, "key": rows[0].key, **place, "found": values})
+    else:
+        for row in rows:
+            typer.echo(_line(store, row, content.partition))
+
+
+@commands.command()
+def scan(
+    app_name: AppArgument,
+    store_name: StoreArgument,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="KEY", help="Begin with this key.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="KEY", help="End before it.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, at most.")] = 100,
+    from_changelog: ChangelogOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a store has for a range of keys, partition by partition.
+
+    Keys are in the order of their bytes, windows in that of their starts.
+    """
+    from itertools import islice
+
+    from eosframework.querying.texts import key_of
+
+    store, source = _opened(app_name, store_name, config, assignments, from_changelog)
+    bounds = (
+        b"" if first is None else key_of(store.store, first),
+        None if last is None else key_of(store.store, last),
+    )
+    partitions = source.partitions(store)
+    with closing(source.contents(store, partitions)) as contents:
+        rows = list(islice(_rows(store, contents, *bounds), limit + 1))
+    shown, more = rows[:limit], len(rows) > limit
+    if as_json:
+        found = [
+            {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
+            for partition, r in shown
+        ]
+        report = {"store": store.name, "partitions": partitions, "found": found, "more": more}
+        _print_json(report)
+        return
+    for partition, row in shown:
+        typer.echo(_line(store, row, partition))
+    count = source.count(store)
+    missing = f"; {count - len(partitions)} partitions are elsewhere" * (len(partitions) < count)
+    if more or missing:
+        typer.echo(f"{len(shown)} shown{', there are more' * more}{missing}", err=True)
+
+
+@commands.command()
+def stats(
+    app_name: AppArgument,
+    store_name: Annotated[
+        str | None,
+        typer.Argument(metavar="[STORE]", help="One store; else all.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print how large each partition of the stores on this machine is, and how far."""
+    from dataclasses import asdict
+
+    from eosframework.config import load_settings
+    from eosframework.querying.stores import queried_store, queried_stores
+    from eosframework.runtime import load
+    from eosframework.stored import OnMachine
+
+    graph = load(app_name)
+    named = None if store_name is None else queried_store(graph, store_name)
+    stores = list(queried_stores(graph).values()) if named is None else [named]
+    rows = list(OnMachine(graph.application, load_settings(config, assignments)).stats(stores))
+    if as_json:
+        _print_json({"application": graph.application, "stores": [asdict(row) for row in rows]})
+        return
+    for row in rows:
+        written = "never written" if row.written_at is None else _moment(row.written_at)
+        typer.echo(
+            f"{row.store}[{row.partition}]: about {row.keys:,} keys, {row.disk_bytes:,} bytes in "
+            f"files, position {row.position}, {written}{', held by a process' * row.held}, "
+            f"in {row.directory}"
+        )
+    if not stores:
+        typer.echo(f"application {graph.application} has no stores")
+
+
+def _opened(
+    app_name: str,
+    store_name: str,
+    config: Path | None,
+    assignments: list[str] | None,
+    from_changelog: bool,
+) -> tuple[QueriedStore, Source]:
+    from eosframework.config import load_settings
+    from eosframework.querying.stores import queried_store
+    from eosframework.runtime import load
+    from eosframework.stored import InChangelog, OnMachine
+
+    settings = load_settings(config, assignments)
+    graph = load(app_name)
+    store = queried_store(graph, store_name)
+    return store, InChangelog(settings) if from_changelog else OnMachine(
+        graph.application, settings
+    )
+
+
+def _rows(
+    store: QueriedStore, contents: Iterator[Content], first: bytes, last: bytes | None
+) -> Iterator[tuple[int, Row]]:
+    for content in contents:
+        for row in store.layout.scan(content.store, first, last):
+            yield content.partition, row
+
+
+def _absent(source: Source, store: QueriedStore, key: str, encoded: bytes) -> str:
+    from eosframework.kafka.placing import partition_of
+
+    here, count = source.partitions(store), source.count(store)
+    listed = ", ".join(map(str, here))
+    message = f"store {store.name!r} has no key {key!r} in partitions {listed} of {count}"
+    likely = partition_of(encoded, count)
+    if likely in here:
+        return message
+    return (
+        f"{message}, which this machine has; if it was placed as Kafka's clients do it is in "
+        f"partition {likely}: run this where its worker runs, or give --from-changelog"
+    )
+
+
+def _line(store: QueriedStore, row: Row, partition: int) -> str:
+    from eosframework.querying.texts import as_json, key_text
+
+    moment = _moment(row.timestamp / 1000)
+    key, value = key_text(store.store, row.key), as_json(row.value).decode()
+    return f"{key}  {value}  {moment}  partition {partition}"
+
+
+def _moment(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError):
+        return f"{seconds * 1000:.0f} ms"
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    from eosframework.querying.texts import as_json
+
+    typer.echo(as_json(report).decode())
