@@ -7,13 +7,15 @@ data that a YAML file gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
+from eosframework.topology.durations import DurationLike
 from eosframework.topology.flatten import flatten
+from eosframework.topology.joining import GlobalTable, Joinable
 from eosframework.topology.keyed import KeyedStream
 from eosframework.topology.loaded import LoadedApp
 from eosframework.topology.recording import FunctionLike, Node, Recording, caller, plain_name
@@ -34,6 +36,17 @@ OnErrorLike = Literal["fail", "skip"] | DeadLetter
 def dead_letter(topic: str) -> DeadLetter:
     """Return the policy that writes a record that cannot be processed to `topic`."""
     return DeadLetter(dead_letter=topic)
+
+
+class Read(TypedDict, total=False):
+    """What can be said of a topic that is read; see `Topology.stream`."""
+
+    key: SerdeLike
+    value: SerdeLike
+    timestamp: FunctionLike | None
+    name: str | None
+    on_error: OnErrorLike | None
+    sub_topology: str | None
 
 
 class Topology:
@@ -74,22 +87,69 @@ class Topology:
         Raises:
             TopologyError: the name is taken, or an argument is of the wrong kind.
         """
-        recording = self._recording
-        name = name or plain_name(topic)
-        if name in recording.sources:
-            raise TopologyError(
-                f"source {name!r} is declared twice; keep the stream of the first declaration "
-                f"and use it again, or give this one another name="
-            )
-        recording.sources[name] = SourceSpec(
-            topic=topic,
-            key=recording.serde(key),
-            value=recording.serde(value),
-            timestamp=None if timestamp is None else recording.reference("timestamp", timestamp),
+        node = self._source(
+            topic,
+            name,
+            key=self._recording.serde(key),
+            value=self._recording.serde(value),
+            timestamp=self._timestamp(timestamp),
             on_error=_policy(on_error),
             name=sub_topology,
         )
-        return Stream(recording, recording.add(Node(caller(), source=name)))
+        return Stream(self._recording, node)
+
+    def table(
+        self, topic: str, *, history: DurationLike | None = None, **read: Unpack[Read]
+    ) -> Stream:
+        """Read a topic as a table: each record is the new row of its key, a null value deletes it.
+
+        What it returns can be joined with; its records are the changes of rows.
+
+        Args:
+            topic: name of the topic.
+            history: how far back rows are known. A stream that is joined with it finds the row
+                that was current at each record's time. None: the current rows only.
+            read: as in `stream`; the name is also that of the store.
+
+        Raises:
+            TopologyError: the name is taken, or an argument is of the wrong kind.
+        """
+        declared: dict[str, Any] = {
+            "key": self._recording.serde(read.get("key", bytes)),
+            "value": self._recording.serde(read.get("value", bytes)),
+            "timestamp": self._timestamp(read.get("timestamp")),
+            "on_error": _policy(read.get("on_error")),
+            "name": read.get("sub_topology"),
+        }
+        name = read.get("name")
+        node = self._source(topic, name, **declared, table=True, history=history)
+        return Stream(self._recording, node)
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        key: SerdeLike = bytes,
+        value: SerdeLike = bytes,
+        name: str | None = None,
+    ) -> GlobalTable:
+        """Read a whole topic into the memory of every process, to join with by any key.
+
+        Its rows are as they are now, not as they were at a record's time: processing the same
+        records again may give something else.
+
+        Args:
+            topic: name of the topic; it may have any number of partitions.
+            key: serde of the keys, as in `stream`.
+            value: serde of the rows.
+            name: what it goes by. None: derived from the topic.
+
+        Raises:
+            TopologyError: the name is taken.
+        """
+        keys, values = self._recording.serde(key), self._recording.serde(value)
+        given = {"key": keys, "value": values, "global": True}
+        return GlobalTable(self._recording, self._source(topic, name, **given))
 
     @property
     def spec(self) -> TopologySpec:
@@ -104,8 +164,26 @@ class Topology:
         """Return what was declared with its places and the objects it refers to."""
         return flatten(self._recording)
 
+    def _timestamp(self, function: FunctionLike | None) -> str | None:
+        return None if function is None else self._recording.reference("timestamp", function)
 
-class Stream:
+    def _source(self, topic: str, called: str | None, **declared: Any) -> Node:
+        recording = self._recording
+        source = called or plain_name(topic)
+        if source in recording.sources:
+            raise TopologyError(
+                f"source {source!r} is declared twice; keep the stream of the first declaration "
+                f"and use it again, or give this one another name="
+            )
+        try:
+            recording.sources[source] = SourceSpec.model_validate({"topic": topic, **declared})
+        except ValidationError as error:
+            detail = error.errors()[0]
+            raise TopologyError(f"{caller()}: {source}: {detail['msg']}") from error
+        return recording.add(Node(caller(), source=source))
+
+
+class Stream(Joinable):
     """Records on their way. Each operator returns a new stream; this one stays as it is."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
@@ -321,7 +399,7 @@ class Stream:
     def _step(self, operator: str, function: FunctionLike) -> Stream:
         return self.declared(operator, self.recording.reference(operator, function))
 
-    def declared(self, operator: str, declared: Any) -> Stream:
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
         """Add a step from what a topology file would say of it."""
         try:
             step = StepSpec.model_validate({operator: declared})
@@ -331,7 +409,7 @@ class Stream:
             raise TopologyError(
                 f"{caller()}: {where}={detail['input']!r}: {detail['msg']}"
             ) from error
-        return self._next(Node(caller(), (self.node,), step=step))
+        return self._next(Node(caller(), (self.node,), step=step, joined=joined))
 
     def _next(self, node: Node) -> Stream:
         return Stream(self.recording, self.recording.add(node))

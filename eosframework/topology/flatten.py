@@ -12,6 +12,7 @@ from eosframework.topology.loaded import LoadedApp, Path, Place, SourceMap
 from eosframework.topology.parts import connected_parts
 from eosframework.topology.recording import Node, Recording, plain_name
 from eosframework.topology.spec import DEFAULT_BRANCH, TopologySpec
+from eosframework.topology.step_spec import StepSpec
 
 
 def flatten(recording: Recording) -> LoadedApp:
@@ -151,11 +152,18 @@ class _Names:
         """Return the stream as the data of a `StreamSpec`."""
         return {
             "from": self._parents(chain),
-            "steps": [node.step for node in chain.steps],
+            "steps": [self._step(node) for node in chain.steps],
             "branch": self._branches(chain),
             "on_error": chain.policy(),
             "to": [sink for sink, _ in chain.last.sinks],
         }
+
+    def _step(self, node: Node) -> StepSpec | None:
+        """Return the step, which a join can name only now what it joins with."""
+        if node.step is None or node.step.join is None or node.joined is None:
+            return node.step
+        join = node.step.join.model_copy(update={"with_": self._of[node.joined]})
+        return node.step.model_copy(update={"join": join})
 
     def _parents(self, chain: _Chain) -> list[str]:
         first = chain.nodes[0]

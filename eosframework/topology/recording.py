@@ -28,6 +28,7 @@ class Node:
         branches: predicate (None: the records left) and first node of each branch.
         source: name of the source, of a node that stands for one.
         is_branch: whether the node stands for the records that a branch took.
+        joined: what its step joins with.
     """
 
     place: Place
@@ -42,6 +43,7 @@ class Node:
     branches: list[tuple[str | None, Node]] = field(default_factory=list[tuple[str | None, "Node"]])
     source: str | None = None
     is_branch: bool = False
+    joined: Node | None = None
 
     @property
     def is_origin(self) -> bool:
@@ -63,6 +65,8 @@ class Recording:
         """Record one call."""
         for parent in node.parents:
             parent.children.append(node)
+        if node.joined is not None:
+            node.joined.children.append(node)
         self.nodes.append(node)
         return node
 
