@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import structlog
+
 from eosframework.processing.failures import dead_letter
 from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message, Output
+
+NOTICE_SECONDS = 60.0
+"""Between two warnings of late records."""
 
 
 class LateRecords:
@@ -31,3 +38,20 @@ class LateRecords:
 
 class LateRecord(Exception):
     """What the headers of a late record say of it."""
+
+
+class LateNotice:
+    """Warns of late records when there are new ones, once in a while."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told = 0
+        self._not_before = 0.0
+        self._events = structlog.get_logger("eosframework.worker")
+
+    def turn(self, count: int) -> None:
+        """Warn if there are more than were told of, and the last warning is old enough."""
+        if count > self._told and self._clock() >= self._not_before:
+            self._events.warning("late_records", new=count - self._told, all=count)
+            self._told = count
+            self._not_before = self._clock() + NOTICE_SECONDS

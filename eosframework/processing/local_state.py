@@ -8,7 +8,7 @@ from eosframework.processing.compile import CompiledPart
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.shared_stores import SharedStores
-from eosframework.processing.state_ports import StateBackend, StoreIdentity
+from eosframework.processing.state_ports import Bounds, StateBackend, StoreIdentity
 from eosframework.processing.task import Task
 
 
@@ -66,6 +66,10 @@ class LocalState:
             for task in ready:
                 self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
         return ready
+
+    def hold_nothing(self, ranges: Bounds) -> bool:
+        """Tell whether there is no record in ranges of partitions; see `Restoring`."""
+        return self._restoring.hold_nothing(ranges)
 
     def close(self) -> None:
         """Give everything up; the tasks have been closed."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType
+from collections.abc import Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any
 
 
 class Overtime(BaseException):
@@ -40,3 +42,14 @@ class RecordTimer:
     def _expired(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
             raise Overtime
+
+
+def locals_where(error: BaseException, codes: Sequence[CodeType]) -> Mapping[str, Any]:
+    """Return the variables of the innermost of some functions that an error came out of."""
+    found: Mapping[str, Any] = {}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            found = trace.tb_frame.f_locals
+        trace = trace.tb_next
+    return found

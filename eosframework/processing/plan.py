@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from eosframework.processing.compile import CompiledPart
@@ -28,6 +28,7 @@ class WorkerCounts:
     """What a worker has done since it started, and what it has to do.
 
     Args:
+        late: records that came too late for a window.
         lag: records of the input that are still to be processed.
         restoring: records of changelogs that are still to be read before every task runs.
     """
@@ -39,6 +40,7 @@ class WorkerCounts:
     fences: int = 0
     skipped: int = 0
     dead_letters: int = 0
+    late: int = 0
     lag: int = 0
     restoring: int = 0
 
@@ -62,6 +64,20 @@ class Plan:
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""
         return next(part for part in self.parts.values() if topic in part.sources)
+
+    def feeding(self, topics: Set[str]) -> set[str]:
+        """Return the source topics of what writes those of `topics` that are the application's own.
+
+        And of what writes these, and so on.
+        """
+        found: set[str] = set()
+        waiting = set(topics) & self.own_topics
+        while waiting:
+            writers = [p for p in self.parts.values() if waiting.intersection(p.part.sink_topics)]
+            sources = {topic for part in writers for topic in part.sources} - found
+            found |= sources
+            waiting = sources & self.own_topics
+        return found
 
     @property
     def topics(self) -> list[str]:

@@ -21,7 +21,7 @@ from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, PositionLost
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.ports import Message
-from eosframework.processing.state_ports import ChangelogReading, Changelogs
+from eosframework.processing.state_ports import Bounds, ChangelogReading, Changelogs
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import TopicPartition
 
@@ -29,6 +29,9 @@ SLICE_SECONDS = 0.1
 """How long one turn reads, so that the other tasks and the group are not kept waiting."""
 
 RETRY_SECONDS = 1.0
+
+LOOK_SECONDS = 2.0
+"""How long a look into a range of a log takes at most."""
 
 EVENT_SECONDS = 5.0
 """How often a long restore says how far it is."""
@@ -104,6 +107,24 @@ class Restoring:
         """Tell whether a task's stores have everything."""
         waits = any(part.task is task for job in self._jobs for part in job.waiting.values())
         return id(task) in self._begun and not waits
+
+    def hold_nothing(self, ranges: Bounds) -> bool:
+        """Tell whether ranges of partitions hold markers of transactions and no record.
+
+        Raises:
+            PositionLost: a range begins before the log's start.
+        """
+        reading = self.changelogs.open(ranges)
+        deadline = self.clock() + LOOK_SECONDS
+        try:
+            while self.clock() < deadline:
+                if any(reading.read(SLICE_SECONDS).values()):
+                    return False
+                if all(reading.read_to(p) >= end for p, (_, end) in ranges.items()):
+                    return True
+        finally:
+            reading.close()
+        return False
 
     def close(self) -> None:
         """Stop reading."""

@@ -29,7 +29,7 @@ from eosframework.processing.failures import FailureHandler, describe
 from eosframework.processing.generating import Site
 from eosframework.processing.narrowing import Narrowing
 from eosframework.processing.open_state import OpenState
-from eosframework.processing.overtime import Overtime, RecordTimer
+from eosframework.processing.overtime import Overtime, RecordTimer, locals_where
 from eosframework.processing.ports import (
     Commit,
     Message,
@@ -39,6 +39,7 @@ from eosframework.processing.ports import (
 from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
+from eosframework.processing.windowing import TimedNode
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Emit
 from eosframework.txnid import TransactionalId
@@ -121,6 +122,8 @@ class Task:
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
         self._narrowing: Narrowing | None = None
+        self._closed_windows = False
+        self.idle_since = clock()
         self._seconds_per_record = 0.0
 
     @property
@@ -140,8 +143,19 @@ class Task:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a commit would move any position."""
-        return self.positions != self._committed
+        """Whether there is something to commit: a position moved, or windows closed."""
+        return self._closed_windows or self.positions != self._committed
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every source partition is read to its last stable offset, and all of it run."""
+        return not self.has_pending and all(
+            self.ends_reached.get(p, -1) >= offset for p, offset in self.positions.items()
+        )
+
+    def read_to(self, partition: TopicPartition) -> int:
+        """Return up to which offset a partition is read, with the markers at its end."""
+        return max(self.positions[partition], self.ends_reached.get(partition, 0))
 
     @property
     def has_pending(self) -> bool:
@@ -219,7 +233,7 @@ class Task:
             self._emit(self.stores)
             self.stores.windows.remove_ended(self._stream_time)
             self._produce(self.stores.changelog(self._stream_time))
-        moved_none = not self.has_progress
+        moved_none = self.positions == self._committed
         progress = Progress(self._progress.transaction + 1, self._stream_time)
         positions: list[Position] = []
         for partition, offset in self.positions.items():
@@ -246,6 +260,7 @@ class Task:
         if self._receipts is not None:
             self._receipts.committed()
         self._began_at = None
+        self._closed_windows = False
         self._records_in_transaction = 0
         self.fences_in_a_row = self.aborts_in_a_row = 0
         if self._narrowing is not None:
@@ -292,6 +307,8 @@ class Task:
         if self.stores is not None:
             self.stores.drop()
         self._began_at = None
+        self._closed_windows = False
+        self.idle_since = self._clock()
         self._records_in_transaction = 0
         self.failure = None
 
@@ -311,17 +328,12 @@ class Task:
         return limit
 
     def _run_slice(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        if self._began_at is None:
-            self.output.begin()
-            self._began_at = self._clock()
-            failpoints.hit("transaction.after_begin")
+        self._begin()
         started = self._clock()
         position = messages[-1].offset() + 1
         if self._receipts is not None:
             self._receipts.begin(partition, self._progress.transaction + 1)
         try:
-            if self.stores is not None:
-                self.stores.windows.begin()
             self._run_records(partition, messages)
         except RecordFailed as error:
             self.failure, position = error, error.offset
@@ -334,12 +346,44 @@ class Task:
         self.positions[partition] = position
         self._records_in_transaction += len(messages)
         self.processed += len(messages)
+        self.idle_since = self._clock()
         self._produce(self._out)
         self._out.clear()
         self.output.poll()
         failpoints.hit("transaction.after_produce")
         cost = (self._clock() - started) / len(messages)
         self._seconds_per_record = max(cost, (self._seconds_per_record * 3 + cost) / 4, 1e-7)
+
+    def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
+        """Close windows because nothing came for a while; a transaction may be for that alone.
+
+        Args:
+            nodes: whose windows.
+            membership: under which it was seen that nothing came.
+
+        Raises:
+            TransactionError: as `run`.
+        """
+        assert self.stores is not None, "windows are in stores"
+        self._begin()
+        self._membership = membership
+        self._closed_windows = True
+        try:
+            self.stores.windows.close_by_clock(
+                nodes, self._out, self._stream_time, self.failures, self.stores
+            )
+        except RecordFailed as error:
+            self.failure = error
+        self._produce(self._out)
+        self._out.clear()
+
+    def _begin(self) -> None:
+        if self._began_at is None:
+            self.output.begin()
+            self._began_at = self._clock()
+            failpoints.hit("transaction.after_begin")
+        if self.stores is not None:
+            self.stores.windows.begin()
 
     def _run_records(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
         compiled = self._sources[partition.topic]
@@ -373,23 +417,13 @@ class Task:
 
     def _time_reached(self, error: RecordFailed) -> int:
         """Return the stream time at which the slice ended early; state was changed up to there."""
-        codes = {compiled.code for compiled in self._sources.values()}
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code in codes:
-                return trace.tb_frame.f_locals["stream_time"]
-            trace = trace.tb_next
-        return self._stream_time
+        codes = [compiled.code for compiled in self._sources.values()]
+        return locals_where(error, codes).get("stream_time", self._stream_time)
 
     def _too_slow(
         self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime
     ) -> RecordTooSlow:
-        message = messages[0]
-        trace = overtime.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code is compiled.code:
-                message = trace.tb_frame.f_locals.get("m", message)
-            trace = trace.tb_next
+        message = locals_where(overtime, [compiled.code]).get("m", messages[0])
         return RecordTooSlow(
             f"{describe(message)} was still being processed after {self.age_seconds():.1f} s, "
             f"but a transaction of {self.identity} may take {self._timeout_seconds:g} s. Nothing "

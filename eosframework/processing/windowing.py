@@ -67,6 +67,7 @@ class TaskWindows:
         self._ends = alarms.ends
         self._closing = [node for node in nodes if node.node.emit is Emit.CLOSE]
         self._ending = [node for node in nodes if node.node.emit is not Emit.CLOSE]
+        self._idle_times = sorted({n.idle_seconds for n in self._closing if n.idle_seconds})
         self._partition = partition
         self._is_known = False
 
@@ -122,6 +123,11 @@ class TaskWindows:
         """Return the results of a node's windows that the transaction changed, as messages."""
         timed = next(timed for timed in self._ending if timed.node is node)
         return [self._message(node, closed) for closed in timed.windows.changed()]
+
+    @property
+    def idle_times(self) -> Sequence[float]:
+        """After how many seconds without a record windows are to be closed."""
+        return self._idle_times
 
     def open_for(self, idle_seconds: float) -> list[TimedNode]:
         """Return the nodes with open windows that close after so long without a record, or less."""

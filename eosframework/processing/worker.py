@@ -24,7 +24,10 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
+from eosframework.processing.catching_up import CatchingUp
 from eosframework.processing.compile import CompiledPart
+from eosframework.processing.idling import IdleWindows
+from eosframework.processing.late import LateNotice
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
@@ -93,8 +96,10 @@ class Worker:
         self._stop = False
         self._flowing: set[TopicPartition] = set()
         self._was_assigned = False
-        self._ends: dict[TopicPartition, int] | None = None
-        self._levels = len(plan.own_topics)
+        self._catching_up: CatchingUp | None = None
+        self._membership: object = None
+        self._idle_windows = IdleWindows(plan, log, state, clock)
+        self._late_notice = LateNotice(clock)
         self._events = structlog.get_logger("eosframework.worker").bind(
             application=plan.application
         )
@@ -115,7 +120,7 @@ class Worker:
             InstanceFenced: another worker took this one's identity over.
         """
         if until_caught_up:
-            self._ends = self._log.end_offsets(self._log.partitions(self._plan.topics))
+            self._catching_up = CatchingUp(self._log, self._plan)
         self.start()
         try:
             while not self._stop and not self._is_caught_up():
@@ -292,6 +297,7 @@ class Worker:
         self._flowing = wanted
 
     def _distribute(self, fetched: Fetched) -> None:
+        self._membership = fetched.membership
         owners = {partition: task for task in self.tasks.values() for partition in task.positions}
         for partition, messages in fetched.messages.items():
             task = owners.get(partition)
@@ -309,6 +315,7 @@ class Worker:
                 continue
             try:
                 task.run(until)
+                self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
                 self._recovery.failed(task, error)
 
@@ -370,35 +377,12 @@ class Worker:
             self._flowing.difference_update(task.positions)
 
     def _is_caught_up(self) -> bool:
-        """Tell whether everything is read that was there at the start, and all that came of it.
-
-        What the application sends to itself gets its end when what it comes from is read; where
-        one such topic feeds another one, that takes as many looks as there are topics.
-        """
-        if self._ends is None or not self._was_assigned:
+        if self._catching_up is None or not self._was_assigned:
             return False
-        if not self._is_read(self._ends):
-            return False
-        if self._levels > 0:
-            self._levels -= 1
-            own = self._log.partitions(sorted(self._plan.own_topics))
-            self._ends |= self._log.end_offsets(own)
-            return self._is_caught_up()
-        return True
-
-    def _is_read(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return all(
-            task.state is TaskState.RUNNING
-            and not task.in_transaction
-            and not task.has_pending
-            and all(
-                max(offset, task.ends_reached.get(p, 0)) >= ends.get(p, 0)
-                for p, offset in task.positions.items()
-            )
-            for task in self.tasks.values()
-        )
+        return self._catching_up.is_done(self.tasks.values())
 
     def _report(self) -> None:
+        self._late_notice.turn(self.counts.late + sum(t.late_records for t in self.tasks.values()))
         if self._on_round is not None:
             self._on_round(self._snapshot())
 
@@ -413,6 +397,7 @@ class Worker:
             aborts=counts.aborts,
             recycles=counts.recycles,
             fences=counts.fences,
+            late=counts.late + sum(task.late_records for task in tasks),
             skipped=counts.skipped + sum(task.failures.skipped for task in tasks),
             dead_letters=counts.dead_letters + sum(t.failures.dead_letters for t in tasks),
             lag=self._log.lag({p: o for task in tasks for p, o in task.positions.items()}),
@@ -421,6 +406,7 @@ class Worker:
 
     def _collect(self, task: Task) -> None:
         self.counts.records += task.processed
+        self.counts.late += task.late_records
         self.counts.skipped += task.failures.skipped
         self.counts.dead_letters += task.failures.dead_letters
 

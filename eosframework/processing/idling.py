@@ -1,0 +1,117 @@
+"""Closes the windows of tasks that nothing comes for, where the topology asks for it.
+
+Nothing may be dropped as late because it waited during an outage. So the clock alone closes
+nothing. A task has to have been at the last stable offset of every source partition for the given
+time; what feeds the topics that the application sends to itself must be read as well; and the
+brokers are asked at that moment, so that one that cannot be reached closes nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from eosframework.errors import EosError
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.plan import Plan
+from eosframework.processing.ports import InputLog
+from eosframework.processing.task import Task
+from eosframework.records import TopicPartition
+
+LOOK_AGAIN_SECONDS = 1.0
+"""Pause after a look that found something still to be read, or no answer."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is known of an idle task.
+
+    Args:
+        since: clock time of its last record.
+        handled_seconds: what closes after so long or less has been closed.
+        not_before: clock time of the next look.
+    """
+
+    since: float
+    handled_seconds: float = 0.0
+    not_before: float = 0.0
+
+
+class IdleWindows:
+    """Looks at the tasks of a worker."""
+
+    def __init__(
+        self, plan: Plan, log: InputLog, state: LocalState | None, clock: Callable[[], float]
+    ) -> None:
+        self._plan = plan
+        self._log = log
+        self._state = state
+        self._clock = clock
+        self._looks: WeakKeyDictionary[Task, _Look] = WeakKeyDictionary()
+
+    def look_at(self, task: Task, here: Iterable[Task], membership: object) -> None:
+        """Close the windows of a task that has been idle for long enough.
+
+        Args:
+            task: of the worker, running.
+            here: all its tasks.
+            membership: of the last look at the consumer: whoever lost a partition since then
+                cannot commit.
+
+        Raises:
+            TransactionError: nothing of the task's transaction may be kept.
+        """
+        if task.stores is None:
+            return
+        times = task.stores.windows.idle_times
+        if not times or not task.is_at_end:
+            return
+        now = self._clock()
+        look = self._looks.get(task)
+        if look is None or look.since != task.idle_since:
+            look = self._looks[task] = _Look(task.idle_since)
+        idle_seconds = now - look.since
+        due = [seconds for seconds in times if look.handled_seconds < seconds <= idle_seconds]
+        if not due or now < look.not_before:
+            return
+        look.not_before = now + LOOK_AGAIN_SECONDS
+        nodes = task.stores.windows.open_for(idle_seconds)
+        if nodes and not self._is_all_read(task, here):
+            return
+        look.handled_seconds = max(due)
+        if nodes:
+            task.close_windows(nodes, membership)
+
+    def _is_all_read(self, task: Task, here: Iterable[Task]) -> bool:
+        """Ask the brokers whether nothing waits for the task, in its topics or on the way there.
+
+        What feeds its topics is looked at first: what that gave is in them by then.
+        """
+        try:
+            feeding = self._plan.feeding({p.topic for p in task.positions})
+            partitions = self._log.partitions(sorted(feeding)) if feeding else []
+            if partitions and not self._are_read(partitions, here):
+                return False
+            ends = self._log.end_offsets(task.partitions)
+        except EosError:
+            return False
+        return all(end <= task.read_to(partition) for partition, end in ends.items())
+
+    def _are_read(self, partitions: Sequence[TopicPartition], here: Iterable[Task]) -> bool:
+        """Tell whether the group has committed all records of some partitions.
+
+        Behind the last record may be markers of transactions, which nobody can commit: of tasks
+        of this worker it is known, for others what lies there is read.
+        """
+        ends = self._log.end_offsets(partitions)
+        read_to = {p: task.read_to(p) for task in here for p in task.positions}
+        unread: dict[TopicPartition, tuple[int, int]] = {}
+        for position in self._log.committed(partitions):
+            partition, committed = position.topic_partition, position.offset
+            if committed is None and ends[partition] > 0:
+                return False
+            at = max(committed or 0, 0)
+            if at < ends[partition] > read_to.get(partition, 0):
+                unread[partition] = at, ends[partition]
+        return not unread or (self._state is not None and self._state.hold_nothing(unread))
