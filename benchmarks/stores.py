@@ -150,8 +150,9 @@ def memory(directory: Path, keys: int) -> dict[str, float]:
         for _ in range(100):
             store.get(key(draw.randrange(number * BATCH_ENTRIES)))
         peak = max(peak, process.memory_info().rss)
-    for _ in range(20):
-        _read(stores, [key(draw.randrange(keys)) for _ in range(READS)])
+    for _ in range(10):
+        for _ in range(READS):
+            store.get(key(draw.randrange(keys)))
         stores.write({"counts": entries(draw.randrange(keys), 1000)}, {"counts": keys})
         peak = max(peak, process.memory_info().rss)
     return {"keys": keys, "base_megabytes": base / 1e6, "peak_megabytes": peak / 1e6}

@@ -14,7 +14,7 @@ from tests.support.stores import COUNTS, SMALL_CACHE_BYTES
 MakeRocks = Callable[..., RocksState]
 
 TASKS = 24
-BUFFERS_BYTES = SMALL_CACHE_BYTES // 2
+BUFFERS_BYTES = SMALL_CACHE_BYTES // 3
 
 
 def write(stores: RocksTaskStores, draw: random.Random, size_bytes: int) -> None:
