@@ -118,7 +118,7 @@ class History(Closing):
         stream_time: int,
     ) -> None:
         """Add a version to its chunk; where that becomes too long, or there is none, begin one."""
-        time, before = version[0], list(starts)
+        time, before = version[0], (base, list(starts))
         at = bisect_right(starts, time)
         if at > 0 and time - starts[at - 1] < self._chunk_ms:
             start = starts[at - 1]
@@ -139,7 +139,7 @@ class History(Closing):
                 break
             self._session.delete(_chunk_key(starts.pop(0), key))
             base = _later(base, last)
-        if starts != before:
+        if (base, starts) != before:
             self._write_index(key, base, starts)
 
     def _newest(self, key: bytes, base: Timed | None, starts: list[int]) -> Timed | None:
