@@ -105,7 +105,8 @@ class IdleWindows:
         of this worker it is known, for others what lies there is read.
         """
         ends = self._log.end_offsets(partitions)
-        read_to = {p: task.read_to(p) for task in here for p in task.positions}
+        through = [task for task in here if task.is_at_end and not task.in_transaction]
+        read_to = {p: task.read_to(p) for task in through for p in task.positions}
         unread: dict[TopicPartition, tuple[int, int]] = {}
         for position in self._log.committed(partitions):
             partition, committed = position.topic_partition, position.offset

@@ -12,6 +12,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
+from eosframework.operators.window_reading import windows_in
 from eosframework.processing.compile import compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerOptions
@@ -179,15 +180,20 @@ class TopologyTestDriver:
     def state(self, store: str) -> dict[Any, Any]:
         """Return what a store holds, over all tasks: committed values by key.
 
+        Of windows the keys are (key, start, end).
+
         Raises:
             ConfigurationError: there is no such store.
         """
         declared = self._store(store)
-        form = format_of(declared)
+        form, window = format_of(declared), declared.window
+        entries = [e for kept in self._open_stores(store) for e in kept.store(store).scan()]
+        if window is None:
+            return {decoded(key, declared.key): form.decode(data)[0] for key, data in entries}
         return {
-            decoded(key, declared.key): form.decode(data)[0]
-            for stores in self._open_stores(store)
-            for key, data in stores.store(store).scan()
+            (decoded(key, declared.key), start, end): value
+            for entry in entries
+            for key, start, end, value in windows_in(declared, window, *entry)
         }
 
     def restart(self, *, keep_stores: bool = True) -> None:

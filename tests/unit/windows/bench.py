@@ -206,10 +206,12 @@ def shown(output: Output) -> tuple[str, Any, int]:
     """Return key, value and time of a result; a window as (start, end, value)."""
     assert output[1] is not None
     assert output[2] is not None
-    value = orjson.loads(output[1])
-    if isinstance(value, dict) and set(value) == {"start", "end", "value"}:  # pyright: ignore[reportUnknownArgumentType]
-        value = value["start"], value["end"], value["value"]  # pyright: ignore[reportUnknownVariableType]
-    return output[2].decode(), value, output[6]
+    value: Any = orjson.loads(output[1])
+    match value:
+        case {"start": start, "end": end, "value": result}:
+            return output[2].decode(), (start, end, result), output[6]
+        case _:
+            return output[2].decode(), value, output[6]
 
 
 def failed(bench: Bench) -> RecordFailed:

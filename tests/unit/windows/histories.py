@@ -44,7 +44,8 @@ def play(bench: Bench, history: list[Any]) -> list[Record]:
             case "crash":
                 bench.run()
                 bench.crash()
-            case (key, time):
+            case _:
+                key, time = item
                 records.append((key, len(records), time))
                 bench.send(records[-1])
     bench.run()

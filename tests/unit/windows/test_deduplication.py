@@ -16,6 +16,10 @@ def third(value: Any) -> Any:
     return {"id": value % 3}
 
 
+def nothing(value: Any) -> Any:
+    return None
+
+
 def model_of(records: Any, within: int, by: Any) -> tuple[list[Any], list[Any]]:
     now, passed, late = 0, list[Any](), list[Any]()
     for key, value, time in records:
@@ -36,7 +40,7 @@ def test_the_first_record_within_the_time_goes_on(within: int, has_by: bool, his
         lambda keyed: keyed.deduplicate(f"{within}ms", by=third if has_by else None, late="late"),
         value="json",
     )
-    passed, late = model_of(play(bench, history), within, third if has_by else lambda value: {})
+    passed, late = model_of(play(bench, history), within, third if has_by else nothing)
     assert bench.results() == passed
     assert [o[1] for o in bench.written("late")] == [str(value).encode() for value in late]
 

@@ -135,16 +135,17 @@ def test_a_record_between_two_sessions_makes_them_one() -> None:
     ]
 
 
-def test_counts_and_sums_of_two_sessions_add_up() -> None:
-    for fold, expected in ((lambda k: k.count(), 3), (lambda k: k.sum(itself), 7)):
-        bench = Bench(
-            lambda keyed, f=fold: f(keyed.window(session("5ms"), grace="1s")), value="json"
-        )
-        assert bench.feed(("a", 1, 10), ("a", 2, 20), ("a", 4, 15))[-1] == (
-            "a",
-            (10, 20, expected),
-            20,
-        )
+@pytest.mark.parametrize(
+    ("operator", "expected"), [("count", 3), ("sum", 7), ("max", 4), ("min", 1)]
+)
+def test_folds_of_two_sessions_are_put_together(operator: str, expected: int) -> None:
+    of = [] if operator == "count" else [itself]
+    bench = Bench(
+        lambda keyed: getattr(keyed.window(session("5ms"), grace="1s"), operator)(*of),
+        value="json",
+    )
+    updates = bench.feed(("a", 1, 10), ("a", 2, 20), ("a", 4, 15))
+    assert updates[-1] == ("a", (10, 20, expected), 20)
 
 
 def test_an_aggregate_without_merge_is_refused() -> None:
