@@ -97,7 +97,9 @@ class Place:
         """
         os.ftruncate(self._handle, 0)
         if written_at is not None:
-            os.pwrite(self._handle, b"%.6f" % written_at, 0)
+            # A full disk does not take it; then the files' times have to do.
+            with suppress(OSError):
+                os.pwrite(self._handle, b"%.6f" % written_at, 0)
 
     def remove(self) -> None:
         """Delete the directory and give it up."""

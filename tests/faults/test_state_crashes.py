@@ -85,7 +85,8 @@ import resource, sys
 from pathlib import Path
 from eosframework.errors import StateUnwritable
 from tests.support.store_writer import backend, open_task, write_step
-stores = open_task(backend(Path(sys.argv[1])))
+state = backend(Path(sys.argv[1]))
+stores = open_task(state)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 for step in range(1000):
     try:
@@ -94,6 +95,9 @@ for step in range(1000):
         print(step)
         print(error)
         break
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 200_000))
+state.close()
+print("closed")
 """
 """No file may grow beyond a size: to RocksDB that is what a full disk is, an error of a write."""
 
@@ -106,7 +110,8 @@ def test_a_disk_that_takes_no_more_ends_the_write_and_keeps_the_store_whole(tmp_
         text=True,
         timeout=60,
     )
-    steps, message = done.stdout.splitlines()
+    steps, message, closed = done.stdout.splitlines()
+    assert closed == "closed"
     assert str(tmp_path) in message
     assert "File too large" in message
     assert "state.directory" in message
