@@ -79,20 +79,25 @@ class Agenda:
         return NEVER if first is None else first[0]
 
     def cancel(self, due: int, key: bytes) -> None:
-        """Forget a note, if there is one; `take_first` passes over what is left of it."""
+        """Forget a note, if there is one; `pass_first` tells that it is none."""
         if self._session.get(_index_key(due, key)) is not None:
             self._session.delete(_index_key(due, key))
 
     def take_first(self) -> bool:
-        """Forget the earliest note, and tell whether it was one.
+        """Forget the earliest note, and tell whether it was one."""
+        due, key = self._near[0]
+        was_one = self.pass_first()
+        if was_one:
+            self.cancel(due, key)
+        return was_one
 
-        It is none where it was cancelled, noted twice, or noted by a record that failed.
+    def pass_first(self) -> bool:
+        """Go on to the note behind the earliest one, and tell whether that was one.
+
+        It is none where it was cancelled, noted twice, or noted by a record that failed. It stays
+        in the store until it is cancelled.
         """
-        place = _index_key(*heappop(self._near))
-        if self._session.get(place) is None:
-            return False
-        self._session.delete(place)
-        return True
+        return self._session.get(_index_key(*heappop(self._near))) is not None
 
     def remove_first(self) -> None:
         """Forget the earliest note."""

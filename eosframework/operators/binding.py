@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from eosframework.operators import folds
 from eosframework.operators.deduplication import Deduplication
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.folds import Fold, folding
+from eosframework.operators.handlers import Handler, Timers
 from eosframework.operators.session import StoreSession
 from eosframework.operators.sessions import SessionWindows
 from eosframework.operators.sliding import SlidingWindows
 from eosframework.operators.timed import Alarms, TimedOperator
 from eosframework.operators.window_entries import SpansFormat, WindowFormat
 from eosframework.operators.windows import AlignedWindows
-from eosframework.topology.graph import Aggregate, Emit, FoldKind, Store, Window, WindowKind
+from eosframework.topology.graph import (
+    Aggregate,
+    Emit,
+    FoldKind,
+    Processor,
+    Store,
+    Window,
+    WindowKind,
+)
 
 
 def format_of(store: Store) -> EntryFormat:
@@ -39,6 +49,24 @@ def bind(node: Aggregate, session: StoreSession, alarms: Alarms) -> Any:
     if window is not None:
         return windowed(node, window, session, alarms)
     return folding(session, fold_of(node))
+
+
+def handler(node: Processor, sessions: Mapping[str, StoreSession], alarms: Alarms) -> Handler:
+    """Return what runs a function with stores and timers in one task.
+
+    Args:
+        node: of the graph.
+        sessions: of the task's stores, by name.
+        alarms: of the task.
+    """
+    timers = None if node.timers is None else Timers(sessions[node.timers.name], alarms.closes)
+    return Handler(
+        node.function.call,
+        None if node.on_timer is None else node.on_timer.call,
+        {name: (sessions[store.name], store.key) for name, store in node.stores.items()},
+        timers,
+        node.key,
+    )
 
 
 def windowed(

@@ -100,14 +100,16 @@ class Timers(Closing):
         return self._agenda.due()
 
     def closing(self, now: int) -> Iterator[tuple[bytes, int]]:
-        """Yield key and time of each timer that is due, without it from then on.
+        """Yield key and time of each timer that is due, also of one that was set meanwhile.
 
-        One that a function sets for a time that has come fires as well.
+        A timer counts as fired when the next one is asked for, so that one whose function failed
+        is still set.
         """
         while (first := self._agenda.first()) is not None and first[0] <= now:
             at, key = first
-            if self._agenda.take_first():
+            if self._agenda.pass_first():
                 yield key, at
+                self._agenda.cancel(at, key)
 
 
 class Context:

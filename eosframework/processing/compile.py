@@ -9,7 +9,7 @@ from typing import Any
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.generating import Run, Slots, Writer
 from eosframework.processing.ports import Message
-from eosframework.topology.graph import Aggregate, Emit, Keyed, Source, SubTopology
+from eosframework.topology.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
 from eosframework.topology.joined import JoinSide, StreamJoin
 from eosframework.topology.walk import nodes_of
 
@@ -56,7 +56,7 @@ class Emission:
         code: the code object of `run`.
     """
 
-    node: Aggregate | StreamJoin
+    node: Aggregate | StreamJoin | Processor
     run: Run
     code: CodeType
 
@@ -90,6 +90,8 @@ def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:
 
 def _closes(part: SubTopology) -> bool:
     """Tell whether something goes on because of time alone."""
+    if any(isinstance(node, Processor) and node.timers is not None for node in nodes_of(part)):
+        return True
     joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))
     waits = any(isinstance(j, StreamJoin) and j.emit is Emit.CLOSE for j in joins)
     return waits or any(store.window is not None for store in part.stores)
@@ -108,7 +110,7 @@ def compile_source(
     return CompiledSource(source, run, run.__code__, text)
 
 
-def _compile_emission(node: Aggregate | StreamJoin, slots: Slots) -> Emission:
+def _compile_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) -> Emission:
     writer = Writer(slots)
     writer.write_emission(node)
     run, _ = writer.compiled(node.name)

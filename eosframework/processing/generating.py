@@ -40,12 +40,14 @@ from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
 from eosframework.processing.lines import Slots as Slots
 from eosframework.processing.ports import Message, Output
+from eosframework.processing.process_lines import ProcessLines
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
     Function,
     Node,
     Operator,
+    Processor,
     Sink,
     Source,
     Step,
@@ -107,7 +109,7 @@ class Run(Protocol):
         ...
 
 
-class Writer(JoinLines):
+class Writer(JoinLines, ProcessLines):
     """Writes the function line by line and remembers which step each line belongs to."""
 
     def compiled(self, name: str) -> tuple[Run, str]:
@@ -123,11 +125,14 @@ class Writer(JoinLines):
         self._write_children(3, source.children, current)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
 
-    def write_emission(self, node: Aggregate | StreamJoin) -> None:
+    def write_emission(self, node: Aggregate | StreamJoin | Processor) -> None:
         """Write what happens to each record that a keyed node gives later."""
         begin = self._write_begin()
-        if isinstance(node, StreamJoin):
-            self._write_unpaired(node)
+        if isinstance(node, StreamJoin | Processor):
+            if isinstance(node, StreamJoin):
+                self._write_unpaired(node)
+            else:
+                self._write_timers(node)
             self._write_end(begin)
             return
         self._site = Site(node.name, node.on_error)
@@ -192,6 +197,8 @@ class Writer(JoinLines):
                     self._write_sink(depth, child, current)
                 case Aggregate():
                     self._write_aggregate(depth, child, replace(current, before=None))
+                case Processor():
+                    self._write_processor(depth, child, replace(current, before=None))
                 case Table():
                     self._write_table(depth, child, current)
                 case Lookup():

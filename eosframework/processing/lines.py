@@ -14,7 +14,7 @@ from eosframework.processing.conversions import (
 )
 from eosframework.records import Record
 from eosframework.serdes import Serde
-from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError
+from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError, Processor
 from eosframework.topology.joined import StreamJoin
 
 
@@ -32,13 +32,14 @@ class Slots:
     def __init__(self, *, has_windows: bool = False) -> None:
         self.has_windows = has_windows
         self.keyed: list[Keyed] = []
-        self.emitting: list[Aggregate | StreamJoin] = []
+        self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
     def of(self, node: Keyed) -> int:
         """Return the slot of a node."""
         if node not in self.keyed:
             self.keyed.append(node)
-            if isinstance(node, Aggregate | StreamJoin) and node.emit is not Emit.EACH:
+            emits = isinstance(node, Aggregate | StreamJoin | Processor)
+            if emits and node.emit is not Emit.EACH:
                 self.emitting.append(node)
         return self.keyed.index(node)
 

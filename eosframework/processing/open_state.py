@@ -16,7 +16,7 @@ from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
-from eosframework.operators.binding import bind, format_of
+from eosframework.operators.binding import bind, format_of, handler
 from eosframework.operators.join_binding import JoinBinding
 from eosframework.operators.ports import WholeTopic
 from eosframework.operators.session import Journal, open_session
@@ -28,7 +28,7 @@ from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
 from eosframework.processing.windowing import TaskWindows, timed_nodes
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Aggregate, Store
+from eosframework.topology.graph import Aggregate, Keyed, Processor, Store
 
 
 class OpenState:
@@ -58,12 +58,7 @@ class OpenState:
         }
         alarms = Alarms()
         joins = JoinBinding(self._sessions, topics or {}, alarms)
-        bound = [
-            bind(node, self._sessions[node.store.name], alarms)
-            if isinstance(node, Aggregate)
-            else joins.bind(node)
-            for node in compiled.keyed
-        ]
+        bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
         self.operators: Sequence[Any] = [
             one.update if isinstance(one, TimedOperator) else one for one in bound
         ]
@@ -71,6 +66,15 @@ class OpenState:
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
+
+    def _bind(self, node: Keyed, joins: JoinBinding, alarms: Alarms) -> Any:
+        match node:
+            case Aggregate():
+                return bind(node, self._sessions[node.store.name], alarms)
+            case Processor():
+                return handler(node, self._sessions, alarms)
+            case _:
+                return joins.bind(node)
 
     @property
     def changelogs(self) -> dict[str, TopicPartition]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.errors import RecordFailed
+from eosframework.operators.handlers import Handler
 from eosframework.operators.stream_joins import Unpaired
-from eosframework.operators.timed import NEVER, Alarms, Closed, Closing, TimedOperator
+from eosframework.operators.timed import NEVER, Alarms, Closing, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted, alone
 from eosframework.processing.generating import Failed, State
 from eosframework.processing.ports import Message, Output
 from eosframework.serdes import JSON
-from eosframework.topology.graph import Aggregate, Emit
+from eosframework.topology.graph import Aggregate, Emit, Processor
 from eosframework.topology.joined import StreamJoin, Table
 
 
@@ -26,14 +27,14 @@ class TimedNode:
         emission: what follows it, where its results go on later.
     """
 
-    node: Aggregate | StreamJoin | Table
+    node: Aggregate | StreamJoin | Table | Processor
     operator: Closing
     emission: Emission | None
 
     @property
     def idle_seconds(self) -> float | None:
         """After so long without a record its windows close; None: never."""
-        window = self.node.store.window
+        window = None if isinstance(self.node, Processor) else self.node.store.window
         return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
 
     @property
@@ -47,10 +48,15 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
     """Return the nodes of a task whose state ends with time."""
     emissions = {id(emission.node): emission for emission in compiled.emissions}
     return [
-        TimedNode(node, operator, emissions.get(id(node)))
+        TimedNode(node, timed, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
-        if isinstance(operator, Closing) and isinstance(node, Aggregate | StreamJoin | Table)
+        if isinstance(timed := _timed(operator), Closing)
+        and isinstance(node, Aggregate | StreamJoin | Table | Processor)
     ]
+
+
+def _timed(operator: Any) -> Any:
+    return operator.timers if isinstance(operator, Handler) else operator
 
 
 class TaskWindows:
@@ -178,7 +184,11 @@ class TaskWindows:
         for closed in node.operator.closing(until):
             yield self._message(node.node, closed)
 
-    def _message(self, node: Aggregate | StreamJoin | Table, closed: Closed | Unpaired) -> Message:
+    def _message(self, node: Aggregate | StreamJoin | Table | Processor, closed: Any) -> Message:
+        if isinstance(node, Processor):
+            key, at = closed
+            assert node.timers is not None, "only timers come due"
+            return Emitted(node.timers.changelog, self._partition, key, None, at, JSON)
         if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
             return alone(node, self._partition, closed)
         key, result, timestamp = closed[:3]

@@ -221,9 +221,30 @@ class Stream(Joinable):
         """Replace the record by each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
 
-    def process(self, function: FunctionLike) -> Stream:
-        """Call `function(record)` and go on with the records it gives, if any."""
-        return self._step("process", function)
+    def process(
+        self,
+        function: FunctionLike,
+        *,
+        stores: Mapping[str, SerdeLike] | None = None,
+        on_timer: FunctionLike | None = None,
+    ) -> Stream:
+        """Call a function with the whole record and go on with the records it gives, if any.
+
+        Args:
+            function: takes the record; with stores or timers, also a `Context`.
+            stores: serde of the values by the name of each store: `context.store(name)`.
+            on_timer: takes key, time in milliseconds and context when a timer is due that was set
+                with `context.set_timer`; gives records like the function.
+        """
+        if stores is None and on_timer is None:
+            return self._step("process", function)
+        reference, serde = self.recording.reference, self.recording.serde
+        declared = {
+            "call": reference("process", function),
+            "stores": {name: {"value": serde(value)} for name, value in (stores or {}).items()},
+            "on_timer": None if on_timer is None else reference("on_timer", on_timer),
+        }
+        return self.declared("process", declared)
 
     def group_by(
         self,

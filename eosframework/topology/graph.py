@@ -24,6 +24,7 @@ from eosframework.topology.joined import (
     TableJoin,
     View,
 )
+from eosframework.topology.processed import Processor
 
 
 class Operator(StrEnum):
@@ -191,10 +192,10 @@ class Step:
     branches: tuple[tuple[Function | None, list[Node]], ...] = ()
 
 
-Node = Step | Sink | Aggregate | Joins
+Node = Step | Sink | Aggregate | Processor | Joins
 """What can follow a source or a step."""
 
-Keyed = Aggregate | Table | Lookup | TableJoin | StreamJoin | View
+Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
 """What works on the stores of a task, or looks into them."""
 
 

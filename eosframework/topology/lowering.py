@@ -131,7 +131,7 @@ class _Lowering:
                 current, way = self._repartition(name, current, steps, step.group_by, way)
                 steps = []
                 continue
-            is_keyed = step.keyed is not None or self._needs_key(step)
+            is_keyed = step.needs_key or self._needs_key(step)
             if (way.new_key and is_keyed) or (way.behind and _goes_by_time(step)):
                 current, way = self._repartition(name, current, steps, None, way)
                 steps = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eosframework.serdes import BYTES, CHECKED_BYTES, Serde
+from eosframework.serdes import BYTES, CHECKED_BYTES, JSON, Serde
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -16,6 +16,7 @@ from eosframework.topology.graph import (
     OnError,
     Operator,
     Policy,
+    Processor,
     Repartition,
     Sink,
     Source,
@@ -29,6 +30,7 @@ from eosframework.topology.lint import lint
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.lowering import Lowered, Way, kept_serde, lower
 from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part
+from eosframework.topology.process_spec import ProcessSpec
 from eosframework.topology.resolve_joins import JoinResolver
 from eosframework.topology.spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
 from eosframework.topology.step_spec import StepSpec
@@ -160,8 +162,12 @@ class _Resolver:
         if stream.branch:
             _hang(self._branch(name, stream), ends)
 
-    def _step(self, stream: str, index: int, declared: StepSpec, way: Way) -> Step | Aggregate:
+    def _step(
+        self, stream: str, index: int, declared: StepSpec, way: Way
+    ) -> Step | Aggregate | Processor:
         name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
+        if declared.handler is not None:
+            return self._processor(stream, name, declared.handler, way)
         if declared.keyed is not None:
             return self._keyed(stream, name, declared, declared.keyed, way)
         return Step(
@@ -171,6 +177,47 @@ class _Resolver:
             function=self._function(declared.function),
             on_error=self._policies[stream],
         )
+
+    def _processor(self, stream: str, name: str, declared: ProcessSpec, way: Way) -> Processor:
+        key = self._app.serde(way.key)
+        stores = {
+            given: self._store(
+                stream,
+                f"{stream}.{given}",
+                key if kept.key is None else self._app.serde(kept.key),
+                self._app.serde(kept.value),
+                kept.version,
+                kept.upgrade,
+            )
+            for given, kept in declared.declared_stores.items()
+        }
+        timers = None
+        if declared.on_timer is not None:
+            timers = self._store(stream, f"{stream}.timers", key, JSON, 1, None)
+        return Processor(
+            name=name,
+            stream=stream,
+            function=self._function(declared.call),
+            on_timer=None if declared.on_timer is None else self._function(declared.on_timer),
+            stores=stores,
+            timers=timers,
+            key=key,
+            on_error=self._policies[stream],
+        )
+
+    def _store(
+        self, stream: str, name: str, key: Serde, value: Serde, version: int, upgrade: str | None
+    ) -> Store:
+        store = Store(
+            name=name,
+            changelog=changelog_topic(self._spec.application, name),
+            key=key,
+            value=value,
+            version=version,
+            upgrade=None if upgrade is None else self._function(upgrade),
+        )
+        self._stores.setdefault(stream, []).append(store)
+        return store
 
     def _keyed(
         self, stream: str, name: str, step: StepSpec, declared: StoredSpec, way: Way

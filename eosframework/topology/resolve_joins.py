@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from eosframework.serdes import BYTES, CHECKED_BYTES, Serde
 from eosframework.topology.durations import milliseconds
-from eosframework.topology.graph import Aggregate, Function, Node, OnError, Step, Store
+from eosframework.topology.graph import Aggregate, Function, Node, OnError, Processor, Step, Store
 from eosframework.topology.join_spec import JoinSpec
 from eosframework.topology.joined import (
     GlobalTable,
@@ -74,12 +74,14 @@ class JoinResolver:
         self.views[name] = View(name, table, (), self._app.serde(declared.key))
         return [table.children]
 
-    def after(self, view: View | None, step: Step | Aggregate, ends: Ends) -> View | None:
+    def after(
+        self, view: View | None, step: Step | Aggregate | Processor, ends: Ends
+    ) -> View | None:
         """Return the table that there is behind a step, if there is one."""
         if isinstance(step, Aggregate):
             kept = step.store.window is None
             return View(step.stream, step, (), step.store.key) if kept else None
-        if view is None or step.operator not in VIEW_STEPS:
+        if view is None or isinstance(step, Processor) or step.operator not in VIEW_STEPS:
             return None
         self._shown.append((step, ends))
         return view.then(step.stream, step.operator, step.function)

@@ -18,6 +18,7 @@ from eosframework.topology.keyed_spec import (
     ReduceSpec,
     StoredSpec,
 )
+from eosframework.topology.process_spec import ProcessSpec
 
 OPERATORS = (
     "filter",
@@ -108,8 +109,9 @@ class StepSpec(Declared):
     flat_map: str | None = None
     """Replace the record by each Record or (key, value) that the function gives."""
 
-    process: str | None = None
-    """Call the function with the whole record and go on with what it gives, if anything."""
+    process: str | ProcessSpec | None = None
+    """Call the function with the whole record and go on with what it gives, if anything; or a map,
+    for a function with stores and timers."""
 
     group_by: Annotated[GroupSpec, BeforeValidator(_by)] | None = None
     """Give records a new key and take those of one key together: module:function of the whole
@@ -163,6 +165,8 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
+            case ProcessSpec():
+                return declared.call
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
             case StoredSpec():
@@ -175,6 +179,16 @@ class StepSpec(Declared):
         """What it declares, if it keeps something for each key."""
         declared = getattr(self, self.operator)
         return declared if isinstance(declared, StoredSpec) else None
+
+    @property
+    def handler(self) -> ProcessSpec | None:
+        """What it declares, if it is a function with stores or timers."""
+        return self.process if isinstance(self.process, ProcessSpec) else None
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether the records of a key have to be in one task."""
+        return self.keyed is not None or self.handler is not None
 
     @property
     def aggregates(self) -> KeyedSpec | None:
@@ -190,6 +204,8 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return {(operator, "by"): declared.by}
+            case ProcessSpec():
+                return {(operator, *place): f for place, f in declared.functions.items()}
             case JoinSpec():
                 return {(operator, name): f for name, f in declared.functions.items()}
             case StoredSpec():
