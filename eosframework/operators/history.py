@@ -52,10 +52,13 @@ class History(Closing):
         """Take a version of a row; see `rows.Change`.
 
         One that is older than the current row is kept for lookups and changes nothing else, as in
-        Kafka Streams (KIP-914). Of two versions of one time the last one counts.
+        Kafka Streams (KIP-914). Of two versions of one time the last one counts. That a row was
+        deleted longer ago than the history is forgotten.
         """
         time = max(timestamp, 0)
         base, starts = self._index(key)
+        if time < stream_time - self._history_ms:
+            base, starts = self._without_past(key, base, starts, stream_time - self._history_ms)
         current = self._newest(key, base, starts)
         self._insert(key, base, starts, (time, self._encoded(value)), stream_time)
         if current is not None and current[0] > time:
@@ -141,6 +144,26 @@ class History(Closing):
             base = _later(base, last)
         if (base, starts) != before:
             self._write_index(key, base, starts)
+
+    def _without_past(
+        self, key: bytes, base: Timed | None, starts: list[int], oldest: int
+    ) -> tuple[Timed | None, list[int]]:
+        """Take what is older than the history together, to the version, where that was only due."""
+        kept: list[int] = []
+        for start in starts:
+            versions = self._versions(start, key)
+            later = [version for version in versions if version[0] >= oldest]
+            if len(later) < len(versions):
+                base = _later(base, versions[len(versions) - len(later) - 1])
+                self._session.delete(_chunk_key(start, key))
+                if later:
+                    start = later[0][0]
+                    self._session.put(_chunk_key(start, key), (packed_all(later), later[-1][0]))
+            if later:
+                kept.append(start)
+        base = None if base is None or base[1] is None else base
+        self._write_index(key, base, kept)
+        return base, kept
 
     def _newest(self, key: bytes, base: Timed | None, starts: list[int]) -> Timed | None:
         return _later(base, self._versions(starts[-1], key)[-1]) if starts else base

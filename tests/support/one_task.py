@@ -1,0 +1,158 @@
+"""One task of a topology with its stores in memory: records go in, outputs come out.
+
+Commits, aborts and restarts are said by the test. What was sent since the last commit is kept, so
+that a transaction can be dropped and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from eosframework.operators.entries import LAYOUT
+from eosframework.operators.ports import WholeTopic
+from eosframework.processing.compile import CompiledPart, compile_part
+from eosframework.processing.failures import FailureHandler
+from eosframework.processing.open_state import OpenState
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.state.memory import MemoryState
+from eosframework.topology.builder import Topology
+from eosframework.topology.graph import Emit
+from eosframework.topology.resolve import resolve
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as the log would deliver it."""
+
+    topic_: str
+    offset_: int
+    key_: bytes | None
+    data: bytes | None
+    time: int
+
+    def topic(self) -> str:
+        return self.topic_
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.key_
+
+    def value(self) -> bytes | None:
+        return self.data
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time
+
+    def headers(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """What a delivery report tells of a changelog record."""
+
+    offset_: int
+
+    def offset(self) -> int:
+        return self.offset_
+
+
+Out = tuple[str, Any, Any, int]
+"""Topic, key, value and timestamp of an output."""
+
+
+def compiled_task(topology: Topology) -> CompiledPart:
+    """The first sub-topology of a topology, compiled."""
+    return compile_part(resolve(topology.loaded()).sub_topologies[0])
+
+
+class OneTask:
+    """Runs a sub-topology; keys are text, values JSON."""
+
+    def __init__(
+        self, compiled: CompiledPart, topics: Mapping[str, WholeTopic] | None = None
+    ) -> None:
+        self.compiled = compiled
+        self.part = compiled.part
+        self.failures = FailureHandler()
+        self.stream_time = 0
+        self.sent: list[Sent] = []
+        self._topics = topics or {}
+        identities = [StoreIdentity(s.name, s.name, LAYOUT) for s in self.part.stores]
+        self.stores = MemoryState().open("task-0", 1, identities)
+        self._committed_time = 0
+        self._changelog = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Open the task anew, as another process would."""
+        self.state = OpenState(self.compiled, 0, self.stores, self._topics)
+        self.stream_time = self._committed_time
+        self.sent = []
+
+    def send(self, topic: str, key: str | None, value: Any, time: int) -> list[Out]:
+        """Run one record and return what it gives."""
+        message = Sent(
+            topic,
+            len(self.sent),
+            None if key is None else key.encode(),
+            None if value is None else orjson.dumps(value),
+            time,
+        )
+        self.sent.append(message)
+        return self._run(message)
+
+    def commit(self) -> list[Out]:
+        """Commit, and return what goes out because of that."""
+        out: list[Any] = []
+        self.state.windows.begin()
+        for emission in self.compiled.emissions:
+            if emission.node.emit is Emit.COMMIT:
+                messages = self.state.emitted(emission)
+                emission.run(messages, out, self.stream_time, self.failures, self.state)
+        self.state.windows.remove_ended(self.stream_time)
+        for output in self.state.changelog(self.stream_time):
+            self._changelog += 1
+            if output[4] is not None:
+                output[4](None, Acknowledged(self._changelog))
+        self.state.committed()
+        self._committed_time = self.stream_time
+        self.sent = []
+        return self._decoded(out)
+
+    def abort_and_replay(self) -> list[list[Out]]:
+        """Drop the open transaction and run its records again."""
+        self.state.drop()
+        self.stream_time = self._committed_time
+        return [self._run(message) for message in self.sent]
+
+    def held(self) -> dict[str, dict[bytes, bytes]]:
+        """What the stores hold."""
+        return {s.name: dict(self.stores.store(s.name).scan()) for s in self.part.stores}
+
+    def _run(self, message: Sent) -> list[Out]:
+        out: list[Any] = []
+        self.state.windows.begin()
+        run = self.compiled.sources[message.topic()].run
+        self.stream_time = run([message], out, self.stream_time, self.failures, self.state)
+        return self._decoded(out)
+
+    def _decoded(self, out: list[Any]) -> list[Out]:
+        return [
+            (
+                topic,
+                None if key is None else key.decode(),
+                None if value is None else orjson.loads(value),
+                time,
+            )
+            for topic, value, key, _, _, _, time, _ in out
+        ]
