@@ -102,7 +102,7 @@ def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, in
 def _made_of(cls: Any, content: bytes) -> Any:
     try:
         return cls(**orjson.loads(content))
-    except TypeError as error:
+    except (TypeError, orjson.JSONDecodeError) as error:
         raise ValueError(f"{content[:200]!r} is no label of a store") from error
 
 
