@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.session import StoreSession
-
-Update = Callable[[bytes, Any, int], Entry]
-"""Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
+from eosframework.operators.session import StoreSession, Update, ValueSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +67,8 @@ def folding(session: StoreSession, fold: Fold) -> Update:
     (`KStreamAggregate`); an aggregate that becomes None is deleted.
     """
     first, then = fold.first, fold.then
+    if isinstance(session, ValueSession):
+        return session.folding(first, then)
     get, put, delete = session.get, session.put, session.delete
 
     def update(key: bytes, value: Any, timestamp: int) -> Entry:

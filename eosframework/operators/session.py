@@ -11,7 +11,7 @@ texts are kept as they are, and encoded once for each key and transaction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from eosframework.operators.entries import Entry, EntryFormat
@@ -21,6 +21,9 @@ RECENT_ENTRIES = 20_000
 """So many entries of a store are kept at hand between transactions."""
 
 _ABSENT: Final[Any] = object()
+
+Update = Callable[[bytes, Any, int], Entry]
+"""Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
 
 Journal = list[tuple[dict[bytes, Any], bytes, Any]]
 """For each change in order: the changes of a store, the key, and what was there before."""
@@ -166,6 +169,28 @@ class ValueSession(StoreSession):
         changed = self._changed
         self._journal.append((changed, key, changed.get(key, _ABSENT)))
         changed[key] = entry
+
+    def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
+        """Return the same as `folds.folding`, in one call for each record instead of four."""
+        changed, load = self._changed, self._load
+        changed_of, note = changed.get, self._journal.append
+
+        def update(key: bytes, value: Any, timestamp: int) -> Entry:
+            before = changed_of(key, _ABSENT)
+            known = load(key) if before is _ABSENT else before
+            if known is None:
+                aggregate = first(value)
+            else:
+                so_far, latest = known
+                aggregate = then(so_far, value)
+                if latest > timestamp:
+                    timestamp = latest
+            entry = aggregate, timestamp
+            note((changed, key, before))
+            changed[key] = None if aggregate is None else entry
+            return entry
+
+        return update
 
     def _kept(self, data: bytes) -> Entry:
         return self.form.decode(data)
