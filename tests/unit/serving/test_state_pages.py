@@ -1,0 +1,158 @@
+"""`/state` shows what the stores of this worker's tasks hold, and says what it does not have."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from eosframework import Topology, tumbling
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.placing import partition_of
+from eosframework.operators.binding import format_of
+from eosframework.processing.shared_stores import SharedStores
+from eosframework.processing.state_ports import StoreIdentity, TaskStores
+from eosframework.serving.pages import Answer, NotServed, Request
+from eosframework.serving.state_pages import StatePages
+from eosframework.state import MemoryState
+from eosframework.topology.resolve import resolve
+
+PARTITIONS = 4
+
+
+class Worker:
+    """A worker with some partitions of the stores `counts` and `hourly`."""
+
+    def __init__(self, *here: int, up_to_date: bool = True) -> None:
+        app = Topology("words")
+        keyed = app.stream("lines", key=str, value=dict).group_by_key()
+        keyed.count(store="counts").to("counts")
+        keyed.window(tumbling("1h")).count(store="hourly").to("hourly")
+        self.graph = resolve(app.loaded())
+        (self.part,) = self.graph.sub_topologies
+        self.stores = {store.name: store for store in self.part.stores}
+        self.shared = SharedStores()
+        self.tasks: dict[int, TaskStores] = {}
+        identities = [StoreIdentity(name, "id", 1) for name in self.stores]
+        for number in here:
+            opened = MemoryState().open(f"lines-{number}", PARTITIONS, identities)
+            self.tasks[number] = self.shared.share(self.part.name, number, opened)
+            if up_to_date:
+                self.shared.is_up_to_date(self.part.name, number)
+        pages = StatePages(self.graph, self.shared, {self.part.name: PARTITIONS}, partition_of)
+        self._page = pages.page
+
+    def put(self, **counts: int) -> None:
+        """Commit counts where Kafka's clients put their keys, at the time 1000."""
+        form = format_of(self.stores["counts"])
+        for number, (key, count) in enumerate(counts.items()):
+            changes = [(key.encode(), form.encode((count, 1000)))]
+            partition = partition_of(key.encode(), PARTITIONS)
+            self.tasks[partition].write({"counts": changes}, {"counts": number + 1})
+
+    def ask(self, path: str, **options: str) -> Answer:
+        return self._page(Request(path.split("/")[1:], options))
+
+
+def test_all_stores_are_listed_with_what_is_here() -> None:
+    worker = Worker(0, 2)
+    worker.put(**{key_in(2): 1})
+    (counts, hourly) = worker.ask("state").content["stores"]
+    assert (counts["store"], hourly["store"]) == ("counts", "hourly")
+    assert counts["partitions"] == PARTITIONS
+    assert counts["here"] == [
+        {"partition": 0, "up_to_date": True, "position": None},
+        {"partition": 2, "up_to_date": True, "position": 1},
+    ]
+
+
+def key_in(partition: int, number: int = 0) -> str:
+    keys = (f"key{n}" for n in range(1000))
+    return [key for key in keys if partition_of(key.encode(), PARTITIONS) == partition][number]
+
+
+def test_a_key_is_found_in_whichever_partition_has_it() -> None:
+    worker = Worker(0, 1, 2, 3)
+    worker.put(a=1, b=2)
+    answer = worker.ask("state/counts/b")
+    assert answer.status is HTTPStatus.OK
+    assert answer.content["found"] == [{"value": 2, "timestamp": 1000}]
+    assert answer.content["partition"] == partition_of(b"b", PARTITIONS)
+    # Its producer may have placed it as it liked.
+    elsewhere = (partition_of(b"x", PARTITIONS) + 1) % PARTITIONS
+    data = format_of(worker.stores["counts"]).encode((7, 5))
+    worker.tasks[elsewhere].write({"counts": [(b"x", data)]}, {"counts": 9})
+    assert worker.ask("state/counts/x").content["partition"] == elsewhere
+
+
+def test_a_key_may_hold_slashes() -> None:
+    worker = Worker(0, 1, 2, 3)
+    worker.put(**{"a/b": 4})
+    assert worker.ask("state/counts/a/b").content["key"] == "a/b"
+
+
+def test_a_key_of_another_worker_is_answered_with_its_partition() -> None:
+    worker = Worker(0, 1)
+    with pytest.raises(NotServed, match="partition 3: ask the worker that has it") as refused:
+        worker.ask(f"state/counts/{key_in(3)}")
+    answer = refused.value.answer
+    assert answer.status is HTTPStatus.NOT_FOUND
+    assert (answer.content["partition"], answer.content["here"]) == (3, [0, 1])
+    with pytest.raises(NotServed, match=r"in partitions \[0, 1\]$"):
+        worker.ask(f"state/counts/{key_in(1)}")
+
+
+def test_a_range_of_keys_is_shown_up_to_a_limit() -> None:
+    worker = Worker(0, 1, 2, 3)
+    worker.put(**{f"k{n:02}": n for n in range(20)})
+    shown = worker.ask("state/counts", **{"from": "k05", "to": "k15", "limit": "7"}).content
+    assert (len(shown["found"]), shown["more"]) == (7, True)
+    every = worker.ask("state/counts/", **{"from": "k05", "to": "k15"}).content
+    assert sorted(row["key"] for row in every["found"]) == [f"k{n:02}" for n in range(5, 15)]
+    assert every["more"] is False
+    assert every["partitions"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "many", "-1", ""])
+def test_a_limit_that_cannot_be_is_refused(limit: str) -> None:
+    with pytest.raises(NotServed, match="expected a number from 1 to 1000") as refused:
+        Worker(0).ask("state/counts", limit=limit)
+    assert refused.value.answer.status is HTTPStatus.BAD_REQUEST
+
+
+def test_a_store_that_is_not_up_to_date_is_not_shown() -> None:
+    worker = Worker(0, 1, up_to_date=False)
+    worker.shared.is_up_to_date(worker.part.name, 0)
+    assert worker.shared.waiting == 1
+    for path in ("state/counts", "state/counts/a"):
+        with pytest.raises(NotServed, match=r"partitions \[1\]") as refused:
+            worker.ask(path)
+        assert refused.value.answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_an_unknown_store_and_a_wrong_key_are_refused_by_name() -> None:
+    worker = Worker(0)
+    with pytest.raises(NotServed, match=r"no store 'count'; there are counts, hourly"):
+        worker.ask("state/count/a")
+    numbers: Any = Topology("numbers")
+    numbers.stream("in", key=int, value=dict).group_by_key().count(store="n").to("out")
+    pages = StatePages(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
+    with pytest.raises(ConfigurationError, match="is no key of store 'n', whose keys are integer"):
+        pages.page(Request(["n", "seven"], {}))
+
+
+def test_what_was_given_up_is_not_shown_any_more() -> None:
+    worker = Worker(0, 1)
+    worker.tasks[1].close()
+    assert worker.ask("state/counts").content["partitions"] == [0]
+    assert worker.shared.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"),
+    [("21", -973932308), ("foobar", -790332482), ("a-little-bit-long-string", -985981536)],
+)
+def test_keys_are_placed_as_java_does(key: str, hash_: int) -> None:
+    """The hashes are those of Kafka's own test of murmur2 (UtilsTest)."""
+    assert partition_of(key.encode(), 7) == (hash_ & 0x7FFFFFFF) % 7
