@@ -67,8 +67,11 @@ class SlidingWindows(SpanOperator):
         return self._closes_after(span.end)
 
     def ends_at(self, span: Span) -> int:
-        """Return the stream time from which on no window can be made of it."""
-        return self._closes_after(span.end) + 2 * self.window.size_ms
+        """Return the stream time from which on no open window can be made of it.
+
+        An open one begins right behind its last record, or holds one of its records.
+        """
+        return self._closes_after(span.end) + self.window.size_ms + 1
 
     def _closes_after(self, end: int) -> int:
         return end + self.window.grace_ms + 1

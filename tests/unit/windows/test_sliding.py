@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import sliding
+from eosframework.errors import TopologyError
 from tests.unit.windows.bench import Bench
 from tests.unit.windows.functions import append, empty
 from tests.unit.windows.histories import histories, play
@@ -112,3 +114,14 @@ def test_the_windows_are_those_of_the_proposal() -> None:
         ("a", (18_001, 28_001, [2, 3]), 22_400),
         ("a", (19_201, 29_201, [3]), 22_400),
     ]
+
+
+def test_a_window_that_closed_tells_where_the_next_one_begins_for_as_long_as_needed() -> None:
+    bench = by_sliding(5, 4)
+    bench.feed(("a", 1, 10), ("b", 2, 20))
+    assert bench.feed(("a", 3, 12)) == [("a", (11, 16, [3]), 12)]
+
+
+def test_sliding_windows_have_no_last_value_of_a_transaction() -> None:
+    with pytest.raises(TopologyError, match="sliding windows have emit: each or close"):
+        by_sliding(5, emit="commit")

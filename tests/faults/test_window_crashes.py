@@ -1,0 +1,50 @@
+"""Windows close once, whatever happens to the worker that closes them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import KafkaService
+from tests.support.pipeline import wait_until
+from tests.support.windowed import Windowed
+
+RECORDS = 3000
+
+
+@pytest.fixture
+def windowed(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Windowed]:
+    name = unique_name("windows")
+    made = Windowed(kafka.bootstrap_servers, name, tmp_path / name)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "transaction.after_produce=kill@7",
+        "transaction.before_commit=kill@6",
+        "transaction.after_commit=kill@8",
+        "state.before_write=kill@4",
+    ],
+)
+def test_a_worker_killed_at_a_step_closes_no_window_twice_and_none_too_early(
+    windowed: Windowed, fault: str
+) -> None:
+    """The last windows close by the clock: not before what the dead worker left has arrived."""
+    windowed.feed(RECORDS)
+    victim = windowed.start_worker(instance="one", faults=[fault], settings=windowed.keeping)
+    victim.wait_for_fault(fault.partition("=")[0])
+    assert victim.wait() == -signal.SIGKILL
+    windowed.feed(RECORDS)
+    worker = windowed.start_worker(instance="one", settings=windowed.keeping)
+    wait_until(windowed.is_complete, "every window", seconds=90)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert windowed.findings() == []
