@@ -199,7 +199,7 @@ def _state(
     admin: ClusterAdmin,
     shared: SharedStores | None,
 ) -> LocalState | None:
-    if not any(part.stores for part in graph.sub_topologies):
+    if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
     # Whoever keeps nothing needs no stores.
     from eosframework.stateful import local_state

@@ -8,11 +8,13 @@ from eosframework.kafka.changelogs import KafkaChangelogs
 from eosframework.kafka.guards import Facts
 from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.operators.entries import LAYOUT
+from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.state_ports import StoreIdentity
 from eosframework.state import state_backend
+from eosframework.state.memory import MemoryState
 from eosframework.topology.graph import Graph
 
 
@@ -45,20 +47,28 @@ def local_state(
         for part in graph.sub_topologies
         if part.stores
     }
-    if not stores:
+    if not stores and not graph.global_tables:
         return None
-    kept_seconds = min(
+    kept = [
         _tombstones_kept_seconds(facts, store.changelog)
         for part in graph.sub_topologies
         for store in part.stores
-    )
+    ]
+    log = KafkaChangelogs(settings.kafka, admin)
     return LocalState(
         state_backend(settings.state, graph.application, instance),
         stores,
         task_counts(graph, facts.partitions),
-        Restoring(KafkaChangelogs(settings.kafka, admin), kept_seconds),
+        Restoring(log, min(kept, default=TOMBSTONES_KEPT_SECONDS)),
         shared,
+        _global_tables(graph, facts, log),
+        MemoryState(),
     )
+
+
+def _global_tables(graph: Graph, facts: Facts, log: KafkaChangelogs) -> GlobalTables | None:
+    topics = {table.topic for table in graph.global_tables}
+    return GlobalTables(log, {t: facts.partitions[t] for t in topics}) if topics else None
 
 
 def _tombstones_kept_seconds(facts: Facts, changelog: str) -> float:

@@ -87,6 +87,10 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
     """Return what it does with the topics that the topology names, and with its group."""
     return [
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
+        *(
+            Access("Topic", topic, ("Read", "Describe"))
+            for topic in sorted({table.topic for table in graph.global_tables} - set(sources))
+        ),
         *(Access("Topic", topic, ("Write", "Describe")) for topic in sinks),
         *(
             Access("Topic", store.changelog, ("Read", "Write", "Describe"))

@@ -126,6 +126,7 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
                 *sink_topics(graph),
                 *persisted_topics(graph),
                 *changelog_topics(graph),
+                *global_topics(graph),
             }
         )
     )
@@ -181,6 +182,11 @@ def sink_topics(graph: Graph) -> list[str]:
 def persisted_topics(graph: Graph) -> list[str]:
     """Return the topics that go to tables, sorted; some are its own, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
+
+
+def global_topics(graph: Graph) -> list[str]:
+    """Return the topics that every process reads whole, sorted."""
+    return sorted({table.topic for table in graph.global_tables})
 
 
 def registrations(graph: Graph, facts: Facts) -> dict[str, object]:

@@ -14,6 +14,7 @@ from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
 from eosframework.kafka.guards import (
     Facts,
     gather,
+    global_topics,
     persisted_topics,
     refuse,
     retention_note,
@@ -166,7 +167,8 @@ def _planned(
     sinks = set(sink_topics(graph))
     own = own_topics(graph, {name: found.partitions for name, found in topics.items()})
     planned: list[PlannedTopic] = []
-    for name in sorted({*source_topics(graph), *sinks, *persisted_topics(graph), *own}):
+    read = {*source_topics(graph), *global_topics(graph), *persisted_topics(graph)}
+    for name in sorted({*read, *sinks, *own}):
         facts, ours = topics[name], own.get(name)
         create = (ours is not None or name in sinks) and not facts.exists
         if ours is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eosframework.processing.compile import CompiledPart
+from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.shared_stores import SharedStores
@@ -21,6 +22,8 @@ class LocalState:
         partitions: how many each sub-topology has.
         restoring: reads changelogs.
         shared: lets other threads read what is opened; None: nobody does.
+        global_tables: of the process; None: there are none.
+        storeless: opens nothing, for tasks that only look into global tables.
     """
 
     def __init__(
@@ -30,17 +33,22 @@ class LocalState:
         partitions: Mapping[str, int],
         restoring: Restoring,
         shared: SharedStores | None = None,
+        global_tables: GlobalTables | None = None,
+        storeless: StateBackend | None = None,
     ) -> None:
         self._backend = backend
         self._identities = identities
         self._partitions = partitions
         self._restoring = restoring
         self._shared = shared
+        self._global_tables = global_tables
+        self._storeless = storeless
 
     @property
     def records_left(self) -> int:
         """How many changelog offsets are still to be read before every task runs."""
-        return self._restoring.records_left
+        tables = self._global_tables
+        return self._restoring.records_left + (tables.records_left if tables else 0)
 
     def open(self, compiled: CompiledPart, partition: int) -> OpenState | None:
         """Return the state of a task; None: its sub-topology has none.
@@ -50,18 +58,23 @@ class LocalState:
         """
         name = compiled.part.name
         identities = self._identities.get(name)
+        topics = self._global_tables.topics if self._global_tables else None
         if not identities:
-            return None
+            if self._storeless is None or not compiled.keyed:
+                return None
+            return OpenState(compiled, partition, self._storeless.open(name, 1, ()), topics)
         stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
         if self._shared is not None:
             stores = self._shared.share(name, partition, stores)
-        return OpenState(compiled, partition, stores)
+        return OpenState(compiled, partition, stores, topics)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Read on for tasks that wait, and return those that can run."""
-        stateful = [task for task in assigned if task.stores is not None]
-        self._restoring.turn(stateful)
-        ready = [t for t in assigned if t.stores is None or self._restoring.is_done(t)]
+        stored = [task for task in assigned if task.stores and task.stores.changelogs]
+        self._restoring.turn(stored)
+        ready = [t for t in assigned if t not in stored or self._restoring.is_done(t)]
+        if self._global_tables is not None and not self._global_tables.turn():
+            ready = [task for task in ready if task.stores is None]
         if self._shared is not None:
             for task in ready:
                 self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
@@ -74,4 +87,6 @@ class LocalState:
     def close(self) -> None:
         """Give everything up; the tasks have been closed."""
         self._restoring.close()
+        if self._global_tables is not None:
+            self._global_tables.close()
         self._backend.close()
