@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     )
     from eosframework.records import Record, WindowResult
     from eosframework.serdes import Serde, serde_of
-    from eosframework.topology.builder import Stream, Topology, dead_letter
+    from eosframework.topology.builder import Topology
+    from eosframework.topology.streams import Stream, dead_letter
     from eosframework.topology.window_making import hopping, session, sliding, tumbling
 
 __all__ = [
@@ -38,10 +39,10 @@ __all__ = [
 _HOMES = {
     "Record": "records",
     "Serde": "serdes",
-    "Stream": "topology.builder",
+    "Stream": "topology.streams",
     "Topology": "topology.builder",
     "WindowResult": "records",
-    "dead_letter": "topology.builder",
+    "dead_letter": "topology.streams",
     "hopping": "topology.window_making",
     "serde_of": "serdes",
     "session": "topology.window_making",

@@ -6,36 +6,22 @@ data that a YAML file gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
 from eosframework.topology.durations import DurationLike
 from eosframework.topology.flatten import flatten
-from eosframework.topology.joining import GlobalTable, Joinable
-from eosframework.topology.keyed import KeyedStream
+from eosframework.topology.joining import GlobalTable
 from eosframework.topology.loaded import LoadedApp
 from eosframework.topology.recording import FunctionLike, Node, Recording, caller, plain_name
 from eosframework.topology.spec import (
-    DEFAULT_BRANCH,
-    DeadLetter,
-    SinkSpec,
     SourceSpec,
-    StepSpec,
-    TableMode,
-    TableSpec,
     TopologySpec,
 )
-
-OnErrorLike = Literal["fail", "skip"] | DeadLetter
-
-
-def dead_letter(topic: str) -> DeadLetter:
-    """Return the policy that writes a record that cannot be processed to `topic`."""
-    return DeadLetter(dead_letter=topic)
+from eosframework.topology.streams import OnErrorLike, Stream, policy_of
 
 
 class Read(TypedDict, total=False):
@@ -93,7 +79,7 @@ class Topology:
             key=self._recording.serde(key),
             value=self._recording.serde(value),
             timestamp=self._timestamp(timestamp),
-            on_error=_policy(on_error),
+            on_error=policy_of(on_error),
             name=sub_topology,
         )
         return Stream(self._recording, node)
@@ -118,7 +104,7 @@ class Topology:
             "key": self._recording.serde(read.get("key", bytes)),
             "value": self._recording.serde(read.get("value", bytes)),
             "timestamp": self._timestamp(read.get("timestamp")),
-            "on_error": _policy(read.get("on_error")),
+            "on_error": policy_of(read.get("on_error")),
             "name": read.get("sub_topology"),
         }
         name = read.get("name")
@@ -181,287 +167,3 @@ class Topology:
             detail = error.errors()[0]
             raise TopologyError(f"{caller()}: {source}: {detail['msg']}") from error
         return recording.add(Node(caller(), source=source))
-
-
-class Stream(Joinable):
-    """Records on their way. Each operator returns a new stream; this one stays as it is."""
-
-    def __init__(self, recording: Recording, node: Node) -> None:
-        self.recording = recording
-        self.node = node
-
-    def filter(self, function: FunctionLike) -> Stream:
-        """Keep the records for whose value `function` is true."""
-        return self._step("filter", function)
-
-    def map_values(self, function: FunctionLike) -> Stream:
-        """Replace the value by `function(value)`."""
-        return self._step("map_values", function)
-
-    def flat_map_values(self, function: FunctionLike) -> Stream:
-        """Replace the record by one for each value of `function(value)`."""
-        return self._step("flat_map_values", function)
-
-    def peek(self, function: FunctionLike) -> Stream:
-        """Call `function(value)` and go on with the record unchanged.
-
-        What it does outside of Kafka happens again when the transaction is retried.
-        """
-        return self._step("peek", function)
-
-    def select_key(self, function: FunctionLike) -> Stream:
-        """Replace the key by `function(record)`."""
-        return self._step("select_key", function)
-
-    def map(self, function: FunctionLike) -> Stream:
-        """Replace the record by `function(record)`: a Record or (key, value)."""
-        return self._step("map", function)
-
-    def flat_map(self, function: FunctionLike) -> Stream:
-        """Replace the record by each Record or (key, value) of `function(record)`."""
-        return self._step("flat_map", function)
-
-    def process(
-        self,
-        function: FunctionLike,
-        *,
-        stores: Mapping[str, SerdeLike] | None = None,
-        on_timer: FunctionLike | None = None,
-    ) -> Stream:
-        """Call a function with the whole record and go on with the records it gives, if any.
-
-        Args:
-            function: takes the record; with stores or timers, also a `Context`.
-            stores: serde of the values by the name of each store: `context.store(name)`.
-            on_timer: takes key, time in milliseconds and context when a timer is due that was set
-                with `context.set_timer`; gives records like the function.
-        """
-        if stores is None and on_timer is None:
-            return self._step("process", function)
-        reference, serde = self.recording.reference, self.recording.serde
-        declared = {
-            "call": reference("process", function),
-            "stores": {name: {"value": serde(value)} for name, value in (stores or {}).items()},
-            "on_timer": None if on_timer is None else reference("on_timer", on_timer),
-        }
-        return self.declared("process", declared)
-
-    def group_by(
-        self,
-        function: FunctionLike,
-        *,
-        key: SerdeLike | None = None,
-        value: SerdeLike | None = None,
-        partitions: int | None = None,
-        name: str | None = None,
-    ) -> KeyedStream:
-        """Replace the key by `function(record)` and take the records of one key together.
-
-        They go through a topic of the application's own, partitioned by the new key.
-
-        Args:
-            function: takes the whole record and returns the new key.
-            key: serde of the new key. None: that of the key before.
-            value: serde of the value on the way. None: that of the source; json where a step
-                made it.
-            partitions: of the topic on the way. None: as many as the source has.
-            name: what the topic on the way is named after. None: the stream.
-        """
-        group = {
-            "by": self.recording.reference("group_by", function),
-            "key": None if key is None else self.recording.serde(key),
-            "value": None if value is None else self.recording.serde(value),
-            "partitions": partitions,
-            "name": name,
-        }
-        return KeyedStream(self.declared("group_by", group))
-
-    def group_by_key(self) -> KeyedStream:
-        """Take the records of one key together; where a step changed it, through a topic."""
-        return KeyedStream(self)
-
-    def merge(self, *others: Stream) -> Stream:
-        """Join this stream and `others` into one; each keeps its own order."""
-        for other in others:
-            if other.recording is not self.recording:
-                raise TopologyError(
-                    f"{caller()}: merge was given a stream of another topology, "
-                    f"{other.recording.application!r}; declare both with the same Topology"
-                )
-        parents = (self.node, *(other.node for other in others))
-        return self._next(Node(caller(), parents))
-
-    def named(self, name: str) -> Stream:
-        """Give the stream that ends here its name, for messages and transactional ids."""
-        self._refuse_afterthought("named")
-        return self._next(Node(caller(), (self.node,), name=name))
-
-    def on_error(self, policy: OnErrorLike) -> Stream:
-        """Set what happens with a record for which a step or a sink of this stream fails.
-
-        It covers the whole stream, from where it began or branched off; streams derived from
-        it take it over unless they say otherwise.
-
-        Args:
-            policy: `"fail"` (the default), `"skip"` or `dead_letter(topic)`.
-        """
-        self._refuse_afterthought("on_error")
-        return self._next(Node(caller(), (self.node,), policy=_policy(policy)))
-
-    def branch(
-        self,
-        branches: Mapping[str, FunctionLike] | None = None,
-        *,
-        default: str | None = None,
-        **more: FunctionLike,
-    ) -> dict[str, Stream]:
-        """Send each record on to one named stream: the first whose predicate is true.
-
-        Args:
-            branches: predicate on the value by the name of its stream; also as keywords.
-            default: name of the stream of records that no predicate took. None: drop them.
-            more: as `branches`.
-
-        Returns:
-            The streams by name.
-        """
-        self._refuse_second_branch()
-        wanted = {**(branches or {}), **more}
-        streams = {name: self._branch(f, name) for name, f in wanted.items()}
-        if default is not None:
-            streams[default] = self._branch(None, default)
-        return streams
-
-    def split(self, *predicates: FunctionLike) -> tuple[Stream, ...]:
-        """Send each record on to the first stream whose predicate is true.
-
-        Returns:
-            One stream for each predicate on the value, then that of the records left.
-        """
-        self._refuse_second_branch()
-        return tuple(self._branch(predicate, None) for predicate in (*predicates, None))
-
-    def to(
-        self,
-        *targets: str | Callable[..., str],
-        topics: tuple[str, ...] | list[str] = (),
-        key: SerdeLike | None = None,
-        value: SerdeLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Write the stream to topics.
-
-        Args:
-            targets: each a topic, or a function that takes the whole record and returns one.
-            topics: what such a function can choose; where given, it can choose no other.
-            key: serde of the key. None: that of the source.
-            value: serde of the value. None: that of the source.
-            name: what the sink goes by in messages.
-        """
-        place = caller()
-        if not targets:
-            raise TopologyError(f"{place}: to() was given no topic; name at least one")
-        for target in targets:
-            chosen = None if isinstance(target, str) else self.recording.reference("to", target)
-            sink = SinkSpec(
-                topic=target if isinstance(target, str) else None,
-                topic_from=chosen,
-                topics=tuple(topics) if chosen else (),
-                key=None if key is None else self.recording.serde(key),
-                value=None if value is None else self.recording.serde(value),
-                name=name,
-            )
-            self.node.sinks.append((sink, place))
-
-    def to_table(
-        self,
-        table: str,
-        *,
-        mode: TableMode = "append",
-        keys: str | tuple[str, ...] | list[str] = (),
-        row: FunctionLike | None = None,
-        model: type[BaseModel] | str | None = None,
-        key: SerdeLike | None = None,
-        value: SerdeLike | None = None,
-        on_error: Literal["fail", "skip", "dead_letter"] | None = None,
-    ) -> None:
-        """Write the stream into a table of the database, each record once.
-
-        Several tables of one stream take a record in one transaction.
-
-        Args:
-            table: its name, with its schema before a dot where it has one.
-            mode: `"append"`, `"upsert"`, or `"upsert_delete"`: a null value deletes its row.
-            keys: columns that tell rows apart, for both kinds of upsert.
-            row: takes the whole record and returns its row, a list of rows or None; a row is a
-                dict or a model. None: the record's value is the row.
-            model: pydantic model with the columns, from which `apply` creates the table.
-            key: serde of the key on the way to the database. None: that of the source.
-            value: serde of the value on the way. None: the model's, or that of the source.
-            on_error: for a row that the database refuses. None: as the stream.
-        """
-        place = caller()
-        try:
-            declared = TableSpec(
-                table=table,
-                mode=mode,
-                keys=(keys,) if isinstance(keys, str) else tuple(keys),
-                row=None if row is None else self.recording.reference("row", row),
-                model=None if model is None else self.recording.model(model),
-                key=None if key is None else self.recording.serde(key),
-                value=None if value is None else self.recording.serde(value),
-                on_error=on_error,
-            )
-        except ValidationError as error:
-            detail = error.errors()[0]
-            raise TopologyError(f"{place}: to_table({table!r}): {detail['msg']}") from error
-        self.node.sinks.append((declared, place))
-
-    def _step(self, operator: str, function: FunctionLike) -> Stream:
-        return self.declared(operator, self.recording.reference(operator, function))
-
-    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
-        """Add a step from what a topology file would say of it."""
-        try:
-            step = StepSpec.model_validate({operator: declared})
-        except ValidationError as error:
-            detail = error.errors()[0]
-            where = ".".join(str(part) for part in detail["loc"])
-            raise TopologyError(
-                f"{caller()}: {where}={detail['input']!r}: {detail['msg']}"
-            ) from error
-        return self._next(Node(caller(), (self.node,), step=step, joined=joined))
-
-    def _next(self, node: Node) -> Stream:
-        return Stream(self.recording, self.recording.add(node))
-
-    def _branch(self, predicate: FunctionLike | None, name: str | None) -> Stream:
-        if name == DEFAULT_BRANCH:
-            raise TopologyError(
-                f"{caller()}: a branch cannot be named {DEFAULT_BRANCH!r}; choose another name"
-            )
-        reference = None if predicate is None else self.recording.reference("branch", predicate)
-        node = self.recording.add(Node(caller(), name=name, is_branch=True))
-        self.node.branches.append((reference, node))
-        return Stream(self.recording, node)
-
-    def _refuse_afterthought(self, call: str) -> None:
-        if self.node.children or self.node.sinks or self.node.branches:
-            raise TopologyError(
-                f"{caller()}: {call}() comes after the stream was used; call it before to(), "
-                f"branch() and further steps, and go on with what it returns"
-            )
-
-    def _refuse_second_branch(self) -> None:
-        if self.node.branches:
-            raise TopologyError(
-                f"{caller()}: this stream branches twice; put all predicates into one branch()"
-            )
-
-
-def _policy(policy: Any) -> OnErrorLike | None:
-    if policy is None or isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
-        return policy
-    raise TopologyError(
-        f"{caller()}: on_error was given {policy!r}; expected 'fail', 'skip' or dead_letter(topic)"
-    )

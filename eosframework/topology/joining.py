@@ -12,7 +12,7 @@ from eosframework.topology.join_spec import How
 from eosframework.topology.recording import FunctionLike, Node, Recording, caller
 
 if TYPE_CHECKING:
-    from eosframework.topology.builder import Stream
+    from eosframework.topology.streams import Stream
 
 
 class GlobalTable:

@@ -12,7 +12,7 @@ from eosframework.topology.window_making import window_of
 from eosframework.topology.window_spec import WindowSpec
 
 if TYPE_CHECKING:
-    from eosframework.topology.builder import Stream
+    from eosframework.topology.streams import Stream
 
 
 class Kept(TypedDict, total=False):
