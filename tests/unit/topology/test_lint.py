@@ -219,7 +219,8 @@ OPERANDS: dict[str, Any] = {
 operators = st.sampled_from(OPERATORS)
 words = st.sampled_from(
     "application sources streams from steps to branch on_error default s t x topic topic_from "
-    f"topics dead_letter skip json table global history with by within 1h {' '.join(OPERATORS)}".split()
+    "topics dead_letter skip json table global history with by within 1h "
+    f"{' '.join(OPERATORS)}".split()
 )
 scalars = words | st.none() | st.integers(0, 3) | st.booleans()
 trees = st.recursive(
