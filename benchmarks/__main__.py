@@ -28,6 +28,7 @@ BENCHMARKS = {
     "persister": "persister",
     "outbox": "outbox",
     "stores": "stores",
+    "restore": "restore",
     "count": "counting",
     "count-memory": "counting_memory",
 }
