@@ -78,6 +78,7 @@ class LocalState:
         if self._shared is not None:
             for task in ready:
                 self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
+        self._restoring.let_go(ready)
         return ready
 
     def hold_nothing(self, ranges: Bounds) -> bool:

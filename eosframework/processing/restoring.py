@@ -103,6 +103,16 @@ class Restoring:
                 self._read(job, until - self.clock())
         self._tell()
 
+    def let_go(self, tasks: Sequence[Task]) -> None:
+        """Forget tasks that run from now on; one that comes back may lack what it committed.
+
+            its first commit has no answer but was done; it is assigned anew in the same turn
+
+        That it was up to date before says nothing about then.
+        """
+        for task in tasks:
+            self._begun.pop(id(task), None)
+
     def is_done(self, task: Task) -> bool:
         """Tell whether a task's stores have everything."""
         waits = any(part.task is task for job in self._jobs for part in job.waiting.values())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
 
 from eosframework import Topology
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ConfigurationError, OutcomeUnknown
 from eosframework.testing import TopologyTestDriver, crash_everywhere
+from eosframework.testing.memory_kafka import MemoryOutput
 
 
 def word(record: Any) -> str:
@@ -116,3 +118,29 @@ def test_a_topic_or_store_that_is_not_there_is_named() -> None:
         driver.send("line", {})
     with pytest.raises(ConfigurationError, match="there are counts, lengths"):
         driver.state("sums")
+
+
+@pytest.mark.parametrize("commit", range(1, 7))
+@pytest.mark.parametrize("done", [True, False])
+def test_a_commit_without_an_answer_is_decided_by_the_log(
+    monkeypatch: pytest.MonkeyPatch, commit: int, done: bool
+) -> None:
+    """Also the first one of a task, in the turn in which it began to run."""
+    numbers = count(1)
+    answer = MemoryOutput.commit
+
+    def lose_the_answer(self: MemoryOutput, asked: Any) -> Any:
+        if next(numbers) != commit:
+            return answer(self, asked)
+        if done:
+            answer(self, asked)
+        return OutcomeUnknown("no answer")
+
+    monkeypatch.setattr(MemoryOutput, "commit", lose_the_answer)
+    driver = TopologyTestDriver(words(), partitions=2)
+    for _ in range(3):
+        send(driver, "a", "b", "a")
+        driver.run()
+    assert driver.state("counts") == {"a": 6, "b": 3}
+    assert [r.value for r in driver.read("counts") if r.key == "a"] == [1, 2, 3, 4, 5, 6]
+    assert next(numbers) > commit, "there were fewer commits"
