@@ -1,0 +1,34 @@
+"""Joins of every kind on a real broker, with the worker killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conftest import KafkaService
+from tests.support.joined import Shop
+
+
+def test_joins_of_every_kind_give_what_the_inputs_say_although_their_worker_is_killed(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
+    print(f"EOS_TEST_SEED={seed}")
+    name = unique_name("shop")
+    shop = Shop(kafka.bootstrap_servers, name, tmp_path / name, seed)
+    try:
+        shop.fill(1500)
+        faults = ["transaction.before_commit=kill@3"]
+        settings = [*shop.keeping, "worker.batch_records=200"]
+        killed = shop.start_worker(settings=settings, faults=faults, instance="one")
+        killed.wait_for_fault("transaction.before_commit")
+        assert killed.wait() == -9
+        worker = shop.start_worker(settings=shop.keeping, instance="one", until_caught_up=True)
+        assert worker.wait() == 0, worker.log[-3000:]
+        assert shop.findings() == []
+        said, gold = shop.gold_rows()
+        assert said == gold
+    finally:
+        shop.stop()
