@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eosframework.topology.describe_joins import described_global_table, described_joins
 from eosframework.topology.durations import short
 from eosframework.topology.graph import (
     Aggregate,
@@ -52,6 +53,7 @@ def describe(
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
         "sub_topologies": [_describe_part(graph, part, partitions or {}, leases) for part in parts],
         "persisters": [_describe_persister(persister) for persister in graph.persisters],
+        "global_tables": [described_global_table(table) for table in graph.global_tables],
     }
 
 
@@ -76,6 +78,10 @@ def as_text(
             kept = store["name"] + _window_label(store["window"])
             lines.append(f"  keeps {kept}, with changelog {store['changelog']}")
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
+    if graph.global_tables:
+        lines.append("")
+    for table in graph.global_tables:
+        lines.append(f"global table {table.name}, from {table.topic}")
     for persister in graph.persisters:
         lines += ["", f"rows of {persister.name}, from {persister.topic}"]
         lines += [f"  → {_table_label(table)}" for table in persister.tables]
@@ -123,7 +129,10 @@ def _describe_part(
         "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
         "sources": [_describe_source(source) for source in part.sources],
         "steps": [_describe_step(n) for n in nodes_of(part) if isinstance(n, Step)],
-        "keyed": [_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)],
+        "keyed": [
+            *(_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)),
+            *described_joins(nodes_of(part)),
+        ],
         "stores": [_describe_store(store) for store in part.stores],
         "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
