@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from eosframework import Topology
 from eosframework.errors import ConfigurationError, OutcomeUnknown
-from eosframework.testing import TopologyTestDriver, crash_everywhere
+from eosframework.testing import TopologyTestDriver, crash_everywhere, topology_driver
 from eosframework.testing.memory_kafka import MemoryOutput
 
 
@@ -137,10 +138,14 @@ def test_a_commit_without_an_answer_is_decided_by_the_log(
         return OutcomeUnknown("no answer")
 
     monkeypatch.setattr(MemoryOutput, "commit", lose_the_answer)
+    each_turn = replace(topology_driver.OPTIONS, commit_interval_seconds=0.0)
+    monkeypatch.setattr(topology_driver, "OPTIONS", each_turn)
     driver = TopologyTestDriver(words(), partitions=2)
     for _ in range(3):
         send(driver, "a", "b", "a")
         driver.run()
     assert driver.state("counts") == {"a": 6, "b": 3}
+    assert driver.state("lengths") == {"me": 9}
+    assert [r.value for r in driver.read("lengths")] == list(range(1, 10))
     assert [r.value for r in driver.read("counts") if r.key == "a"] == [1, 2, 3, 4, 5, 6]
     assert next(numbers) > commit, "there were fewer commits"
