@@ -86,6 +86,7 @@ class OneTask:
         self.failures = FailureHandler()
         self.stream_time = 0
         self.sent: list[Sent] = []
+        self.last_out: list[Any] = []
         self._topics = topics or {}
         identities = [StoreIdentity(s.name, s.name, LAYOUT) for s in self.part.stores]
         self.stores = MemoryState().open("task-0", 1, identities)
@@ -135,12 +136,16 @@ class OneTask:
         self.stream_time = self._committed_time
         return [self._run(message) for message in self.sent]
 
+    def before_failure(self) -> list[Out]:
+        """What came of the last record before something failed."""
+        return self._decoded(self.last_out)
+
     def held(self) -> dict[str, dict[bytes, bytes]]:
         """What the stores hold."""
         return {s.name: dict(self.stores.store(s.name).scan()) for s in self.part.stores}
 
     def _run(self, message: Sent) -> list[Out]:
-        out: list[Any] = []
+        self.last_out = out = list[Any]()
         self.state.windows.begin()
         run = self.compiled.sources[message.topic()].run
         self.stream_time = run([message], out, self.stream_time, self.failures, self.state)

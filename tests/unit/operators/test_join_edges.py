@@ -1,0 +1,289 @@
+"""Tables and joins where something is missing, fails, or is over."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from eosframework.errors import ClusterUnreachable, PositionLost, RecordFailed, RunError
+from eosframework.processing.global_tables import GlobalTables
+from eosframework.records import TopicPartition
+from eosframework.topology.builder import Topology
+from tests.support.one_task import OneTask, Sent, compiled_task
+
+
+def both(left: Any, right: Any) -> list[Any]:
+    return [left, right]
+
+
+def refuse_nine(left: Any, right: Any) -> list[Any]:
+    if left == 9 and right is None:
+        raise ValueError("nine does not go alone")
+    return [left, right]
+
+
+def met(by: Any = both, on_error: Any = "fail", **options: Any) -> OneTask:
+    app = Topology("app")
+    left = app.stream("left", key=str, value="json").on_error(on_error)
+    right = app.stream("right", key=str, value="json")
+    left.join_within(right, by, **{"within": "10ms", "how": "left", **options}).to(
+        "out", value="json"
+    )
+    return OneTask(compiled_task(app))
+
+
+def test_a_left_record_without_a_key_goes_on_alone_and_others_are_passed_over() -> None:
+    task = met()
+    assert task.send("left", None, 1, 0) == [("out", None, [1, None], 0)]
+    assert task.send("right", None, 1, 0) == []
+    assert task.send("left", "a", None, 0) == []
+    assert task.send("right", "a", None, 0) == []
+    assert task.send("left", "b", 1, 1000) == []
+
+
+def test_a_record_that_is_late_meets_nothing_and_is_counted() -> None:
+    task = met()
+    task.send("right", "a", 1, 100)
+    assert task.send("left", "a", 2, 89) == []
+    assert task.state.late.count == 1
+    assert task.send("left", "a", 3, 90) == [("out", "a", [3, 1], 100)]
+
+
+def test_a_record_that_fails_alone_is_skipped_and_holds_up_no_other() -> None:
+    task = met(refuse_nine, "skip")
+    task.send("left", "a", 9, 0)
+    task.send("left", "b", 1, 1)
+    assert task.send("left", "c", 2, 100) == [("out", "b", [1, None], 1)]
+    assert task.failures.skipped == 1
+    assert task.send("left", "c", 3, 200) == [("out", "c", [2, None], 100)]
+
+
+def test_a_record_that_fails_alone_stops_the_task_behind_the_one_that_moved_time() -> None:
+    task = met(refuse_nine)
+    task.send("left", "a", 9, 0)
+    with pytest.raises(RecordFailed) as failed:
+        task.send("left", "b", 1, 100)
+    assert failed.value.offset == 2
+    task.commit()
+    task.restart()
+    with pytest.raises(RecordFailed):
+        task.send("left", "b", 2, 101)
+
+
+def test_records_of_one_time_that_go_on_alone_do_so_once_each_although_one_fails() -> None:
+    task = met(refuse_nine)
+    for value in (1, 9, 2):
+        task.send("left", "a", value, 0)
+    with pytest.raises(RecordFailed):
+        task.send("left", "b", 3, 100)
+    assert task.before_failure() == [("out", "a", [1, None], 0)]
+    task.commit()
+    task.restart()
+    with pytest.raises(RecordFailed, match="nine does not go alone"):
+        task.send("left", "b", 4, 101)
+    assert task.before_failure() == []
+
+
+def test_what_is_over_leaves_the_store() -> None:
+    for how in ("inner", "left", "outer"):
+        task = met(how=how, grace="5ms")
+        for time in range(0, 500, 5):
+            task.send("left" if time % 2 else "right", str(time % 3), time, time)
+        task.commit()
+        (held,) = task.held().values()
+        assert len(held) > 3
+        task.send("left", "z", 0, 10_000)
+        task.commit()
+        task.send("left", "z", 0, 20_000)
+        task.commit()
+        (held,) = task.held().values()
+        assert len(held) == (2 if how == "inner" else 3)
+
+
+def test_a_store_of_another_interval_is_refused_with_what_to_do() -> None:
+    task = met()
+    task.send("left", "a", 1, 0)
+    task.commit()
+    other = met(within="20ms")
+    other.stores = task.stores
+    other.restart()
+    with pytest.raises(RunError, match=r"-10/\+10/0 ms.*declares -20/\+20/0 ms.*store: NAME"):
+        other.send("left", "a", 1, 0)
+
+
+def test_a_table_keeps_nothing_of_what_its_history_is_over() -> None:
+    app = Topology("app")
+    table = app.table("table", key=str, value="json", history="1s")
+    stream = app.stream("stream", key=str, value="json")
+    stream.join(table, both, how="left").to("out", value="json")
+    task = OneTask(compiled_task(app))
+    for time in range(0, 10_000, 10):
+        task.send("table", "a", time, time)
+        task.send("table", "b", None if time == 9_990 else time, time)
+    task.commit()
+    (held,) = task.held().values()
+    assert sum(len(data) for data in held.values()) < 2 * 120 * 40
+    task.send("stream", "a", 1, 50_000)
+    task.commit()
+    (held,) = task.held().values()
+    assert list(held) == [b"ka"]
+    assert task.send("stream", "a", 1, 50_001) == [("out", "a", [1, 9_990], 50_001)]
+    assert task.send("stream", "b", 1, 50_001) == [("out", "b", [1, None], 50_001)]
+
+
+def test_an_aggregate_is_looked_up_and_joined_as_the_table_that_it_is() -> None:
+    app = Topology("app")
+    clicks = app.stream("clicks", key=str, value="json")
+    counts = clicks.group_by_key().count().filter(lambda count: count > 1)
+    names = app.table("names", key=str, value="json")
+    names.join(counts, both).to("both", value="json")
+    visits = app.stream("visits", key=str, value="json")
+    visits.join(counts, both, how="left").to("visits.out", value="json")
+    task = OneTask(compiled_task(app))
+    assert task.send("names", "a", "Ann", 0) == []
+    assert task.send("clicks", "a", 1, 1) == []
+    assert task.send("visits", "a", "v", 2) == [("visits.out", "a", ["v", None], 2)]
+    assert task.send("clicks", "a", 1, 3) == [("both", "a", ["Ann", 2], 3)]
+    assert task.send("visits", "a", "v", 4) == [("visits.out", "a", ["v", 2], 4)]
+    assert task.send("names", "a", None, 5) == [("both", "a", None, 5)]
+    assert task.send("names", "a", None, 6) == []
+    assert task.send("clicks", "a", 1, 7) == []
+
+
+def test_a_function_that_changes_what_it_is_given_changes_no_table() -> None:
+    def change(left: Any, right: Any) -> Any:
+        right["n"] += left["n"]
+        return right
+
+    app = Topology("app")
+    table = app.table("table", key=str, value="json")
+    other = app.table("other", key=str, value="json")
+    stream = app.stream("stream", key=str, value="json")
+    stream.join(table, change).to("out", value="json")
+    other.join(table, change).to("tables", value="json")
+    task = OneTask(compiled_task(app))
+    task.send("table", "a", {"n": 1}, 0)
+    for _ in range(3):
+        assert task.send("stream", "a", {"n": 1}, 1)[0][2] == {"n": 2}
+    assert task.send("other", "a", {"n": 10}, 2)[0][2] == {"n": 11}
+    assert task.send("other", "a", {"n": 10}, 3)[0][2] == {"n": 11}
+
+
+def looking_into(table: Any) -> OneTask:
+    app = Topology("app")
+    airports = app.global_table("airports", key=str, value=int)
+    stream = app.stream("stream", key=str, value="json")
+    by_key = stream.join(airports, both, key=lambda record: record.value["to"], how="left")
+    by_key.to("out", value="json")
+    return OneTask(compiled_task(app), {"airports": table})
+
+
+def test_a_record_finds_a_row_of_a_global_table_by_any_key() -> None:
+    rows = {b"JFK": (struct.pack(">q", 1), 0)}
+    task = looking_into(rows)
+    going, nowhere = {"to": "JFK"}, {"to": None}
+    assert task.send("stream", "a", going, 1) == [("out", "a", [going, 1], 1)]
+    assert task.send("stream", "a", nowhere, 1) == [("out", "a", [nowhere, None], 1)]
+    rows[b"JFK"] = struct.pack(">q", 2), 0
+    assert task.send("stream", "a", going, 1) == [("out", "a", [going, 2], 1)]
+    del rows[b"JFK"]
+    assert task.send("stream", "a", going, 1) == [("out", "a", [going, None], 1)]
+
+
+class Log:
+    """A topic with one partition, whose reader gives what the test says."""
+
+    def __init__(self) -> None:
+        self.records: list[Sent] = []
+        self.batches = 2
+        self.away = False
+        self.lost = False
+        self.readers = 0
+
+    def add(self, key: str | None, value: bytes | None) -> None:
+        at = len(self.records)
+        self.records.append(Sent("t", at, key and key.encode(), value, at))  # pyright: ignore
+
+    def bounds(self, partitions: Sequence[TopicPartition]) -> Any:
+        if self.away:
+            raise ClusterUnreachable("no broker answers")
+        return {p: (0, len(self.records)) for p in partitions}
+
+    def open(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Any:
+        self.readers += 1
+        return Reader(self)
+
+
+class Reader:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._at = 0
+
+    def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Sent]]:
+        if self._log.lost:
+            self._log.lost = False
+            raise PositionLost("it is gone")
+        batch = self._log.records[self._at : self._at + self._log.batches]
+        self._at += len(batch)
+        return {TopicPartition("t", 0): batch} if batch else {}
+
+    def read_to(self, partition: TopicPartition) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self._log.readers -= 1
+
+
+def test_a_global_table_is_complete_before_it_says_so_and_follows_its_topic() -> None:
+    log = Log()
+    for key, value in (("a", b"1"), ("b", b"2"), ("a", None), (None, b"3"), ("c", b"4")):
+        log.add(key, value)
+    tables = GlobalTables(log, {"t": 1})
+    rows = tables.topics["t"]
+    turns = 1
+    while not tables.turn():
+        assert rows == {}
+        turns += 1
+    assert turns == 4
+    assert rows == {b"b": (b"2", 1), b"c": (b"4", 4)}
+    log.add("b", None)
+    assert tables.turn()
+    assert list(rows) == [b"c"]
+    tables.close()
+    assert log.readers == 0
+
+
+def test_an_empty_global_table_is_complete_at_once() -> None:
+    assert GlobalTables(Log(), {"t": 1}).turn()
+
+
+def test_a_global_table_whose_position_is_gone_is_read_again_and_shows_its_rows_meanwhile() -> None:
+    log = Log()
+    for number in range(3):
+        log.add(str(number), b"old")
+    tables = GlobalTables(log, {"t": 1})
+    while not tables.turn():
+        pass
+    log.lost = True
+    assert tables.turn()
+    log.records = [Sent("t", n, str(n).encode(), b"new", n) for n in range(1, 4)]
+    seen = set()
+    for _ in range(4):
+        assert tables.turn()
+        seen.add(frozenset(tables.topics["t"]))
+    assert seen == {frozenset({b"0", b"1", b"2"}), frozenset({b"1", b"2", b"3"})}
+    assert log.readers == 1
+
+
+def test_a_global_table_waits_for_brokers_that_are_away() -> None:
+    log, now = Log(), 0.0
+    log.away = True
+    tables = GlobalTables(log, {"t": 1}, clock=lambda: now)
+    assert not tables.turn()
+    log.away = False
+    assert not tables.turn()
+    now = 2.0
+    assert tables.turn()
