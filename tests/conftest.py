@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from eosframework.embedded import start_kafka, start_postgres
 from eosframework.errors import EosError
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 UNIT = Path(__file__).parent / "unit"
 UNIT_TIMEOUT_SECONDS = 20
