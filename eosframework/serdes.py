@@ -169,7 +169,10 @@ JSON = Serde("json", orjson.dumps, orjson.loads)
 
 
 def _encode_window(value: Any) -> bytes:
-    return orjson.dumps(value, default=_model_as_data)
+    if type(value) is not WindowResult:
+        return orjson.dumps(value, default=_model_as_data)
+    result = orjson.dumps(value.value, default=_model_as_data)
+    return b'{"start":%d,"end":%d,"value":%b}' % (value.start, value.end, result)
 
 
 def _model_as_data(value: Any) -> Any:

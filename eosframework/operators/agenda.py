@@ -21,7 +21,7 @@ INDEX, DATA = b"\x00", b"\x01"
 IN_MEMORY = 20_000
 """So many index entries are kept at hand after loading, and at most twice as many."""
 
-_NOTHING: Entry = ([], 0)
+_NOTHING: Entry = ((), 0)
 
 
 class Agenda:

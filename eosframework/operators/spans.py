@@ -68,7 +68,7 @@ class SpanOperator(TimedOperator):
                 span = min(ripe, key=self.closes_at)
                 yield key, self._result(span), span.timestamp
                 spans = [s._replace(closed=True) if s is span else s for s in spans]
-                self._session.put(DATA + key, (spans, due))
+                self._session.put(DATA + key, (tuple(spans), due))
                 if len(ripe) > 1:
                     continue
             self._agenda.remove_first()
@@ -84,7 +84,7 @@ class SpanOperator(TimedOperator):
             old: dict[tuple[int, int], Span] = (
                 {} if before is None else {(s.start, s.end): s for s in before[0]}
             )
-            spans: list[Span] = [] if entry is None else entry[0]
+            spans: Sequence[Span] = () if entry is None else entry[0]
             kept = {(span.start, span.end) for span in spans}
             for bounds, span in old.items():
                 if bounds not in kept:
@@ -102,7 +102,7 @@ class SpanOperator(TimedOperator):
     def _spans(self, key: bytes) -> tuple[Sequence[Span], int | None]:
         """Return the windows of a key, and the time under which the agenda has it."""
         entry = self._session.get(DATA + key)
-        return ([], None) if entry is None else entry
+        return ((), None) if entry is None else entry
 
     def _store(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
         """Keep the windows of a key, and note it for the first time at which one is due."""
@@ -114,7 +114,7 @@ class SpanOperator(TimedOperator):
             self._agenda.add(due, key)
             self.alarm.set(due)
             noted = due
-        self._session.put(DATA + key, (spans, noted))
+        self._session.put(DATA + key, (tuple(spans), noted))
 
     def _next(self, span: Span) -> int:
         is_over = span.closed or self._shows_updates

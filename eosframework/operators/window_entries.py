@@ -77,14 +77,14 @@ class WindowFormat(EntryFormat):
 
 
 class SpansFormat(EntryFormat):
-    """Of windows that lie together: the value of an entry is a list of `Span`."""
+    """Of windows that lie together: the value of an entry is a tuple of `Span`."""
 
     __slots__ = ()
 
     @property
     def is_immutable(self) -> bool:
-        """Whether nobody can change a value in place."""
-        return False
+        """Whether nobody can change a value in place: they are bytes within a tuple."""
+        return True
 
     def encode(self, entry: Entry) -> bytes:
         """Return the bytes of an entry."""
@@ -111,7 +111,7 @@ class SpansFormat(EntryFormat):
                 raw = self.encode_value(self.decode_value(raw, version))
             spans.append(Span(start, end, latest, closed, raw))
             place += length
-        return spans, timestamp
+        return tuple(spans), timestamp
 
     def encode_value(self, value: Any) -> bytes:
         """Return the bytes of one window's value."""

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eosframework.errors import TopologyError
-from eosframework.serdes import BYTES, CHECKED_BYTES, FLOAT, INTEGER, JSON, STRING, Serde, serde_of
+from eosframework.records import WindowResult
+from eosframework.serdes import (
+    BYTES,
+    CHECKED_BYTES,
+    FLOAT,
+    INTEGER,
+    JSON,
+    STRING,
+    WINDOW,
+    Serde,
+    serde_of,
+)
 
 MINE = Serde("mine", str.encode, bytes.decode)
 NOT_A_MODEL = 5
@@ -157,3 +168,19 @@ def test_a_models_serde_is_named_so_that_it_can_be_found_again() -> None:
 def test_an_unknown_serde_is_refused_with_those_there_are(wanted: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         serde_of(wanted)
+
+
+@given(st.integers(-(2**40), 2**53), st.integers(-(2**40), 2**53), json_values)
+def test_a_windows_result_round_trips_as_an_object(start: int, end: int, value: Any) -> None:
+    result = WindowResult(start, end, value)
+    assert _round_trip(WINDOW, result) == result
+    assert WINDOW.encode is not None
+    assert JSON.decode is not None
+    assert JSON.decode(WINDOW.encode(result)) == {"start": start, "end": end, "value": value}
+
+
+def test_what_steps_make_of_a_windows_result_is_written_as_json() -> None:
+    assert _round_trip(WINDOW, {"of": 1}) == {"of": 1}
+    result = WindowResult(1, 2, Flight(carrier="AA"))
+    expected = {"carrier": "AA", "arr_delay": None}
+    assert _round_trip(WINDOW, result) == WindowResult(1, 2, expected)

@@ -71,7 +71,7 @@ def window_of(size: int, every: int) -> Any:
     return tumbling(f"{size}ms") if size == every else hopping(f"{size}ms", every=f"{every}ms")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=120)
 @given(SIZES, histories())
 def test_each_update_is_that_of_the_model(sizes: Any, history: Any) -> None:
     size, every, grace = sizes
@@ -84,7 +84,7 @@ def test_each_update_is_that_of_the_model(sizes: Any, history: Any) -> None:
     assert bench.entries() == len(model.windows)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=120)
 @given(SIZES, histories())
 def test_a_window_goes_on_once_when_it_closes(sizes: Any, history: Any) -> None:
     size, every, grace = sizes

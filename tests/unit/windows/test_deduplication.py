@@ -33,7 +33,7 @@ def model_of(records: Any, within: int, by: Any) -> tuple[list[Any], list[Any]]:
     return passed, late
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(st.sampled_from([1, 5, 12, 40]), st.booleans(), histories())
 def test_the_first_record_within_the_time_goes_on(within: int, has_by: bool, history: Any) -> None:
     bench = Bench(
@@ -58,3 +58,11 @@ def test_what_differs_in_key_or_value_is_no_repetition() -> None:
     sent = [("a", "bc", 1), ("ab", "c", 2), ("a", ["b"], 3), ("a", '["b"]', 4)]
     assert bench.feed(*sent) == sent
     assert bench.feed(*sent) == []
+
+
+def test_a_record_is_remembered_for_as_long_as_one_that_is_not_late_can_repeat_it() -> None:
+    bench = Bench(lambda keyed: keyed.deduplicate("10ms"), value="json")
+    bench.feed(("a", 1, 9), ("b", 2, 20))
+    assert bench.feed(("a", 3, 11)) == []
+    bench.feed(("b", 4, 29))
+    assert bench.feed(("a", 5, 20)) == [("a", 5, 20)]

@@ -83,7 +83,7 @@ def model_of(records: Any, gap: int, grace: int) -> Model:
     return model
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(NUMBERS, histories())
 def test_each_update_is_that_of_the_model(numbers: Any, history: Any) -> None:
     bench = by_sessions(*numbers)
@@ -92,7 +92,7 @@ def test_each_update_is_that_of_the_model(numbers: Any, history: Any) -> None:
     assert [o[1] for o in bench.written("late")] == [str(value).encode() for value in model.late]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(NUMBERS, histories())
 def test_a_session_goes_on_once_when_it_closes(numbers: Any, history: Any) -> None:
     bench = by_sessions(*numbers, emit="close")
