@@ -14,6 +14,12 @@ def append(so_far: list[Any], value: Any) -> list[Any]:
     return so_far
 
 
+def append_even(so_far: list[Any], value: Any) -> list[Any]:
+    if value % 2:
+        raise ValueError("odd")
+    return append(so_far, value)
+
+
 def joined(one: list[Any], other: list[Any]) -> list[Any]:
     return [*one, *other]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eosframework import hopping, tumbling
 from eosframework.errors import RunError
 from tests.unit.windows.bench import Bench, failed
-from tests.unit.windows.functions import append, empty, refuse_windows_of_13
+from tests.unit.windows.functions import append, append_even, empty, refuse_windows_of_13
 from tests.unit.windows.histories import Record, histories, play
 
 
@@ -149,6 +149,20 @@ def test_a_result_that_is_skipped_closes_its_window() -> None:
     ]
     assert bench.task.failures.skipped == 1
     assert bench.entries() == 1
+
+
+def test_a_window_that_closed_before_a_record_failed_does_not_go_on_again() -> None:
+    bench = Bench(
+        lambda keyed: keyed.window(tumbling("10ms")).aggregate(empty, append_even, emit="close"),
+        value="json",
+    )
+    bench.send(("a", 2, 0), ("a", 4, 15), ("a", 5, 16))
+    assert "odd" in str(failed(bench))
+    assert bench.position.offset == 2
+    bench.crash()
+    bench.sent[2:] = []
+    assert bench.feed(("a", 6, 5), ("a", 8, 20)) == [("a", (10, 20, [4]), 15)]
+    assert bench.task.late_records == 1
 
 
 def test_a_record_that_fails_changes_no_window() -> None:
