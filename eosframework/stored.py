@@ -114,9 +114,7 @@ class OnMachine:
         Raises:
             ConfigurationError: there is nothing at all.
         """
-        prefix = f"{store.sub_topology}-"
-        names = [task.removeprefix(prefix) for task in self._places if task.startswith(prefix)]
-        here = sorted(int(name) for name in names if name.isdigit())
+        here = self._here(store)
         if not here:
             raise ConfigurationError(
                 f"this machine has no partition of store {store.name!r} in {self._directory}; run "
@@ -143,9 +141,9 @@ class OnMachine:
                     yield Content(partition, task.store(store.name), label.position)
 
     def stats(self, stores: Sequence[QueriedStore]) -> Iterator[PartitionStats]:
-        """Yield how large each partition of these stores is."""
+        """Yield how large each partition of these stores is that is here."""
         for store in stores:
-            for partition in self.partitions(store):
+            for partition in self._here(store):
                 place = self._place(store, partition)
                 with read_only(place.path) as task:
                     label = _label(task, store.name)
@@ -161,6 +159,11 @@ class OnMachine:
                         held=place.held,
                         directory=str(place.path),
                     )
+
+    def _here(self, store: QueriedStore) -> list[int]:
+        prefix = f"{store.sub_topology}-"
+        names = [task.removeprefix(prefix) for task in self._places if task.startswith(prefix)]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _place(self, store: QueriedStore, partition: int) -> Found:
         return self._places[f"{store.sub_topology}-{partition}"]

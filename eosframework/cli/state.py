@@ -146,7 +146,11 @@ def stats(
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
     stores = list(queried_stores(graph).values()) if named is None else [named]
-    rows = list(OnMachine(graph.application, load_settings(config, assignments)).stats(stores))
+    source = OnMachine(graph.application, load_settings(config, assignments))
+    rows = list(source.stats(stores))
+    if stores and not rows:
+        # Says where it looked.
+        source.partitions(stores[0])
     if as_json:
         _print_json({"application": graph.application, "stores": [asdict(row) for row in rows]})
         return

@@ -1,9 +1,9 @@
 """The stores of a worker's tasks, for threads that only read.
 
-RocksDB may be read by any thread while one writes, but not while it is closed: a reader that is
-inside keeps the files open, and whoever gets the partition next cannot open them. So readers and
-what closes or empties a store take turns. A reader has its turn for one entry, or for a few
-hundred of a scan; the main thread is never held up for longer than that.
+Stores may be read by any thread while one writes, but not while they are closed: a reader inside
+RocksDB keeps the files open, and whoever gets the partition next cannot open them. So readers and
+what closes or empties a store take turns. A reader has its turn for one entry, or for a few hundred
+of a scan.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SharedStores:
 
 
 class _Guarded:
-    """The stores of a task; see `TaskStores`. What changes them waits for readers' turns."""
+    """The stores of a task; see `TaskStores`. What takes something away waits for readers."""
 
     def __init__(self, stores: TaskStores) -> None:
         self.turn = threading.Lock()
@@ -103,8 +103,8 @@ class _Guarded:
         return self._stores.written_at(name)
 
     def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
-        with self.turn:
-            self._stores.write(changes, positions)
+        # Stores bear readers beside one writer; to wait for them here would cost each commit.
+        self._stores.write(changes, positions)
 
     def clear(self, name: str) -> None:
         with self.turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,10 +27,11 @@ class MemoryState:
 
 
 class MemoryStore:
-    """What one store holds."""
+    """What one store holds; another thread may read while one writes."""
 
     def __init__(self) -> None:
         self._entries: Any = SortedDict()
+        self._turn = threading.Lock()
 
     def get(self, key: bytes) -> bytes | None:
         """Return the entry of a key."""
@@ -42,21 +44,24 @@ class MemoryStore:
         if last is not None and last < first:
             return iter(())
         entries = self._entries
-        keys = entries.irange(first, last, inclusive=(True, False), reverse=reverse)
-        return iter([(key, entries[key]) for key in keys])
+        with self._turn:
+            keys = entries.irange(first, last, inclusive=(True, False), reverse=reverse)
+            return iter([(key, entries[key]) for key in keys])
 
     def apply(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Put or, where there is None, delete entries."""
         entries = self._entries
-        for key, value in changes:
-            if value is None:
-                entries.pop(key, None)
-            else:
-                entries[key] = value
+        with self._turn:
+            for key, value in changes:
+                if value is None:
+                    entries.pop(key, None)
+                else:
+                    entries[key] = value
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries.clear()
+        with self._turn:
+            self._entries.clear()
 
     def stats(self, name: str) -> StoreStats:
         """Return how large the store is."""
