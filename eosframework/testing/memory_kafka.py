@@ -280,21 +280,22 @@ class MemoryChangelogs:
 
 
 class _MemoryReading:
-    """Gives each range at once; see `ChangelogReading`."""
+    """Gives what there is of each range at once; see `ChangelogReading`."""
 
     def __init__(self, kafka: MemoryKafka, ranges: Bounds) -> None:
         self._kafka = kafka
-        self._waiting = dict(ranges)
+        self._ends = {partition: end for partition, (_, end) in ranges.items()}
         self._read_to = {partition: start for partition, (start, _) in ranges.items()}
 
     def read(self, seconds: float) -> Mapping[TopicPartition, Sequence[Message]]:
-        """Return all that is left."""
+        """Return all that is there."""
         found: dict[TopicPartition, Sequence[Message]] = {}
-        for partition, (start, end) in self._waiting.items():
-            messages = self._kafka.logs[partition].read(start, end)
-            found[partition] = [message for message in messages if message.offset() < end]
-            self._read_to[partition] = end
-        self._waiting.clear()
+        for partition, end in self._ends.items():
+            start, until = self._read_to[partition], min(end, self._kafka.logs[partition].end)
+            if start < until:
+                messages = self._kafka.logs[partition].read(start, until)
+                found[partition] = [message for message in messages if message.offset() < until]
+                self._read_to[partition] = until
         return found
 
     def read_to(self, partition: TopicPartition) -> int:

@@ -14,12 +14,14 @@ from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.window_reading import windows_in
 from eosframework.processing.compile import compile_part
+from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.worker import Worker
 from eosframework.records import Headers, Record, TopicPartition
+from eosframework.state.memory import MemoryState
 from eosframework.testing.decoding import decoded, encoded, sink_serdes
 from eosframework.testing.kept_state import KeptState
 from eosframework.testing.memory_kafka import (
@@ -109,7 +111,8 @@ class TopologyTestDriver:
             headers: in order.
             partition: None: by the key.
         """
-        sources = {s.topic: s for part in self.graph.sub_topologies for s in part.sources}
+        tables = {table.topic: table for table in self.graph.global_tables}
+        sources = tables | {s.topic: s for p in self.graph.sub_topologies for s in p.sources}
         if topic not in sources:
             raise ConfigurationError(
                 f"no source reads topic {topic!r}; there are {', '.join(sorted(sources))}"
@@ -129,6 +132,8 @@ class TopologyTestDriver:
                 list(headers) or None,
             )
         )
+        if topic in tables:
+            self._read_global_tables()
 
     def run(self) -> None:
         """Process and commit everything that was sent, and what came of it."""
@@ -270,17 +275,36 @@ class TopologyTestDriver:
         restoring = Restoring(
             MemoryChangelogs(kafka), float("inf"), clock=lambda: kafka.now, now=lambda: kafka.now
         )
+        topics = {table.topic for table in graph.global_tables}
+        self._global_tables = GlobalTables(
+            MemoryChangelogs(kafka), {topic: len(kafka.partitions_of(topic)) for topic in topics}
+        )
+        self._read_global_tables()
+        state = LocalState(
+            self._state,
+            stores,
+            self.tasks,
+            restoring,
+            global_tables=self._global_tables,
+            storeless=MemoryState(),
+        )
         worker = Worker(
             plan,
             MemoryInput(kafka),
             MemoryOutputs(kafka),
             MemoryLedger(),
             OPTIONS,
-            state=LocalState(self._state, stores, self.tasks, restoring),
+            state=state,
             clock=lambda: kafka.now,
         )
         worker.start()
         return worker
+
+    def _read_global_tables(self) -> None:
+        """Let the next record find every row that was sent."""
+        while not self._global_tables.turn():
+            pass
+        self._global_tables.turn()
 
     def _store(self, name: str) -> Store:
         stores = {s.name: s for part in self.graph.sub_topologies for s in part.stores}
@@ -373,6 +397,7 @@ def _emits_at_commits(graph: Graph) -> bool:
 def _source_counts(graph: Graph, partitions: int | Mapping[str, int]) -> dict[str, int]:
     own = {repartition.topic for repartition in graph.repartitions}
     topics = {s.topic for part in graph.sub_topologies for s in part.sources} - own
+    topics |= {table.topic for table in graph.global_tables}
     if isinstance(partitions, int):
         return dict.fromkeys(topics, partitions)
     return {topic: partitions.get(topic, 1) for topic in topics}
