@@ -1,7 +1,6 @@
 """Reading a task's stores beside the worker that holds them, or after it.
 
-RocksDB calls it a secondary instance: it reads the files of the one that writes, takes no lock and
-changes nothing of the data.
+RocksDB opens them read-only: it takes no lock and changes nothing of the data.
 """
 
 from __future__ import annotations
@@ -25,8 +24,11 @@ from eosframework.state.tuning import LABELS, SharedMemory
 
 CACHE_BYTES = 32 * 2**20
 
-OPEN_SECONDS = 10.0
-"""How long opening is tried: files that the worker deletes meanwhile are missed."""
+OPEN_SECONDS = 30.0
+"""How long opening is tried while the worker changes its files."""
+
+FAILURES = 3
+"""So many while it changed none mean that they are damaged."""
 
 PAUSE_SECONDS = 0.02
 
@@ -36,7 +38,7 @@ class StoredTask:
 
     Args:
         directory: of the stores.
-        database: a secondary instance with all column families.
+        database: opened read-only with all column families.
         families: their names.
     """
 
@@ -118,12 +120,14 @@ def _open(directory: Path, own: str) -> StoredTask:
     stores from files and others from a log of writes that ends earlier (seen).
     """
     give_up = time.monotonic() + OPEN_SECONDS
+    failed_undisturbed = 0
     while True:
         before = manifest.sizes(directory)
         try:
             task = _open_once(directory, own)
         except Exception as error:
-            if time.monotonic() > give_up:
+            failed_undisturbed += manifest.sizes(directory) == before
+            if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
                 raise trouble.reading(directory, error) from error
         else:
             if manifest.sizes(directory) == before:
@@ -142,6 +146,8 @@ def _open_once(directory: Path, own: str) -> StoredTask:
     # A file that the worker deletes stays readable while it is open.
     setup.labels.set_max_open_files(-1)
     families = Rdict.list_cf(str(directory))
-    access = AccessType.secondary(own)
+    # A secondary instance would take a file that is gone for one that is still to come.
+    access = AccessType.read_only(error_if_log_file_exist=False)
+    setup.labels.set_db_log_dir(own)
     database = Rdict(str(directory), setup.labels, setup.families(families), access)
     return StoredTask(directory, database, families)

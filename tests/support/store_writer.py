@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -168,7 +168,8 @@ def main() -> None:
         if pid == 0:
             _write_until_killed(directory, cache_bytes)
         os.waitpid(pid, 0)
-        os.write(1, b"ended\n")
+        with suppress(BrokenPipeError):
+            os.write(1, b"ended\n")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from eosframework.errors import ConfigurationError
-from eosframework.state.reading import read_only
+from eosframework.errors import ConfigurationError, StateDamaged
+from eosframework.state.reading import OPEN_SECONDS, read_only
 from eosframework.state.rocks import RocksState
 from tests.support.store_writer import LARGE_CACHE_BYTES, Expected, writers
 from tests.support.stores import COUNTS, NAMES, TASK, content
@@ -87,3 +88,18 @@ def test_a_store_that_is_not_there_is_named_with_those_that_are(
 
     with read_only(directory) as task, pytest.raises(ConfigurationError, match="counts, names"):
         task.store("nope")
+
+
+def test_damaged_stores_are_named_and_not_tried_for_long(
+    make_rocks: MakeRocks, directory: Path
+) -> None:
+    state = make_rocks()
+    state.open(TASK, 4, [COUNTS]).write({"counts": [(b"k", b"1")]}, {"counts": 5})
+    state.close()
+    for file in directory.glob("*.sst"):
+        file.write_bytes(bytes(file.stat().st_size))
+
+    began = time.monotonic()
+    with pytest.raises(StateDamaged, match=str(directory)), read_only(directory) as task:
+        content(task.store("counts"))
+    assert time.monotonic() - began < OPEN_SECONDS
