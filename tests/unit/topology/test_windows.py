@@ -1,0 +1,145 @@
+"""Windows in specs: both forms, what does not fit together, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework import Stream, Topology, hopping, session, sliding, tumbling
+from eosframework.errors import TopologyError
+from eosframework.topology.describe import as_text
+from eosframework.topology.durations import duration_of, milliseconds, short
+from eosframework.topology.graph import WindowKind
+from eosframework.topology.keyed import KeyedStream
+from eosframework.topology.lint import lint
+from eosframework.topology.reading import read_yaml
+from eosframework.topology.resolve import resolve
+from eosframework.topology.schema import topology_schema
+
+HEAD = """
+application: w
+sources: {s: {topic: in, key: string, value: json}}
+streams:
+  a:
+    from: s
+    to: out
+    steps:
+"""
+
+
+def with_steps(*steps: str) -> Any:
+    return read_yaml(HEAD + "".join(f"    - {step}\n" for step in steps), "app.yaml")
+
+
+@given(st.integers(0, 10**12))
+def test_a_duration_in_its_shortest_form_reads_back_as_itself(count: int) -> None:
+    assert milliseconds(duration_of(short(count))) == count
+    assert milliseconds(duration_of(timedelta(milliseconds=count))) == count
+
+
+@pytest.mark.parametrize("wrong", ["1", "h", "-1h", "1 hour", 5, None, "0.5ms", timedelta(-1)])
+def test_what_is_no_duration_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected"):
+        duration_of(wrong)
+
+
+def test_both_forms_say_the_same() -> None:
+    written = with_steps(
+        'sum: {of: "builtins:len", window: {hopping: 1h, every: 10m, grace: 90s, late: l}}',
+        'max: {of: "builtins:len", window: {tumbling: 1d}}',
+        "count: {window: {sliding: 5m}}",
+        "count: {window: {session: 30m, close_when_idle: 1m}, emit: close, store: visits}",
+        'deduplicate: {within: 36h, by: "builtins:len"}',
+    )
+    app = Topology("w")
+    stream = app.stream("in", key=str, value=dict, name="s")
+    steps: list[Callable[[KeyedStream], Stream]] = [
+        lambda k: k.window(hopping("1h", every="10m"), grace="90s", late="l").sum(len),
+        lambda k: k.window(tumbling(days=1)).max(len),
+        lambda k: k.window(sliding(timedelta(minutes=5))).count(),
+        lambda k: k.window(session("30m"), close_when_idle="1m").count(
+            emit="close", store="visits"
+        ),
+        lambda k: k.deduplicate("36h", by=len),
+    ]
+    for step in steps:
+        stream = step(stream.group_by_key())
+    stream.named("a").to("out")
+    assert app.spec.streams["a"].steps == written.spec.streams["a"].steps
+
+
+@pytest.mark.parametrize(
+    ("step", "complaint"),
+    [
+        ("count: {window: {}}", "exactly one kind, this one of 0"),
+        ("count: {window: {tumbling: 1h, sliding: 1h}}", "exactly one kind, this one of 2"),
+        ("count: {window: {hopping: 1h}}", "hopping and every go together"),
+        ("count: {window: {tumbling: 1h, every: 1m}}", "hopping and every go together"),
+        ("count: {window: {hopping: 1h, every: 2h}}", "there are records in no window"),
+        ("count: {window: {session: 0s}}", "no size of a window"),
+        ("count: {window: {tumblin: 1h}}", "did you mean 'tumbling'"),
+        ("count: {emit: close}", "needs a window"),
+        ("count: {emit: commit, window: {sliding: 1s}}", "emit: each or close"),
+        ("count: {window: {tumbling: 1s, close_when_idle: 1m}}", "is for emit: close"),
+        ("count: {window: {tumbling: 1s, late: in}}", "is also source 's'"),
+        ("count: {window: {tumbling: 1s, late: 'a b'}}", "cannot be a topic"),
+        ("deduplicate: 0s", "lets every record go on"),
+        (
+            'aggregate: {initial: "builtins:list", add: "builtins:max", window: {session: 1m}}',
+            "needs merge",
+        ),
+        (
+            'aggregate: {initial: "builtins:list", add: "builtins:max", merge: "builtins:max"}',
+            "merge is for windows that are sessions",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_found_at_its_place(step: str, complaint: str) -> None:
+    (finding,) = lint(with_steps(step))
+    assert complaint in finding.message
+    assert finding.place.line == 9
+
+
+def test_python_says_where_a_window_makes_no_sense() -> None:
+    with pytest.raises(TopologyError, match=r"test_windows.py:\d+.*either a size"):
+        tumbling()
+    with pytest.raises(TopologyError, match=r"test_windows.py:\d+.*records in no window"):
+        hopping("1m", every="2m")
+
+
+def test_a_step_that_goes_by_time_has_its_own_behind_one_that_gives_records_later() -> None:
+    """In the task of the first one they would all be late."""
+    twice = (
+        "count: {window: {tumbling: 1m}, emit: close}",
+        "count: {store: b, window: {tumbling: 1h}}",
+    )
+    assert len(resolve(with_steps(*twice)).sub_topologies) == 2
+    assert len(resolve(with_steps("count: {emit: commit}", "deduplicate: 1h")).sub_topologies) == 2
+    at_once = "count: {window: {tumbling: 1m}}", "count: {store: b, window: {tumbling: 1h}}"
+    assert len(resolve(with_steps(*at_once)).sub_topologies) == 1
+    assert (
+        len(resolve(with_steps("count: {emit: commit}", "count: {store: b}")).sub_topologies) == 1
+    )
+
+
+def test_stores_and_topics_of_windows_are_in_the_graph() -> None:
+    graph = resolve(with_steps("count: {window: {tumbling: 90s, late: in.late}, emit: close}"))
+    (part,) = graph.sub_topologies
+    (store,) = part.stores
+    assert store.window is not None
+    assert (store.window.kind, store.window.size_ms) == (WindowKind.TUMBLING, 90_000)
+    assert store.value.name == "integer"
+    assert part.sink_topics == ("in.late", "out")
+    assert "keeps a.count in tumbling windows of 90s" in as_text(graph)
+
+
+def test_the_schema_knows_durations_and_kinds_of_windows() -> None:
+    kinds = topology_schema()["$defs"]["WindowSpec"]
+    assert {"required": ["session"]} in kinds["oneOf"]
+    assert "pattern" in yaml.dump(kinds["properties"]["grace"])
