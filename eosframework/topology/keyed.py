@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
 from eosframework.topology.durations import DurationLike
-from eosframework.topology.recording import FunctionLike
+from eosframework.topology.joining import Joinable
+from eosframework.topology.recording import FunctionLike, Node, caller
 from eosframework.topology.window_making import window_of
 from eosframework.topology.window_spec import WindowSpec
 
@@ -31,12 +33,23 @@ class Kept(TypedDict, total=False):
     """Takes the bytes of an older value and its version; returns the value of this version."""
 
 
-class KeyedStream:
+class KeyedStream(Joinable):
     """Records of which those with the same key are in the same task, one after the other."""
 
     def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
+        self.recording = stream.recording
+        self.node = stream.node
         self._stream = stream
         self._window = window
+
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
+        """Add a step from what a topology file would say of it."""
+        if self._window is not None:
+            raise TopologyError(
+                f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
+                f"or join what the aggregate gives"
+            )
+        return self._stream.declared(operator, declared, joined)
 
     def window(
         self,
