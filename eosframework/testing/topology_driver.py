@@ -12,7 +12,6 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
-from eosframework.operators.window_reading import windows_in
 from eosframework.processing.compile import compile_part
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
@@ -20,7 +19,8 @@ from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.worker import Worker
-from eosframework.records import Headers, Record, TopicPartition
+from eosframework.querying.layouts import Row, layout_of
+from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.state.memory import MemoryState
 from eosframework.testing.decoding import decoded, encoded, sink_serdes
 from eosframework.testing.kept_state import KeptState
@@ -185,20 +185,22 @@ class TopologyTestDriver:
     def state(self, store: str) -> dict[Any, Any]:
         """Return what a store holds, over all tasks: committed values by key.
 
-        Of windows the keys are (key, start, end).
+        Of windows the keys are (key, start, end), of `deduplicate` (key, timestamp).
 
         Raises:
             ConfigurationError: there is no such store.
         """
         declared = self._store(store)
-        form, window = format_of(declared), declared.window
-        entries = [e for kept in self._open_stores(store) for e in kept.store(store).scan()]
-        if window is None:
-            return {decoded(key, declared.key): form.decode(data)[0] for key, data in entries}
+        contents = [kept.store(store) for kept in self._open_stores(store)]
+        if declared.window is not None:
+            part = next(p for p in self.graph.sub_topologies if declared in p.stores)
+            layout = layout_of(part, declared)
+            return dict(_shown(row) for kept in contents for row in layout.scan(kept, b"", None))
+        form = format_of(declared)
         return {
-            (decoded(key, declared.key), start, end): value
-            for entry in entries
-            for key, start, end, value in windows_in(declared, window, *entry)
+            decoded(key, declared.key): form.decode(data)[0]
+            for content in contents
+            for key, data in content.scan()
         }
 
     def restart(self, *, keep_stores: bool = True) -> None:
@@ -321,6 +323,12 @@ class TopologyTestDriver:
             if any(store.name == name for store in part.stores)
         )
         return self._state.of(owner)
+
+
+def _shown(row: Row) -> tuple[Any, Any]:
+    if isinstance(row.value, WindowResult):
+        return (row.key, row.value.start, row.value.end), row.value.value
+    return (row.key, row.timestamp), row.value
 
 
 def graph_of(app: Topology | Graph | str) -> Graph:
