@@ -104,17 +104,17 @@ class Bench:
         *,
         value: Any = dict,
         on_error: Any = None,
-        clock: Callable[[], float] = lambda: 0.0,
+        receipts: bool = False,
     ) -> None:
         app = Topology("w")
         stream = app.stream("in", key=str, value=value, on_error=on_error)
         declare(stream.group_by_key()).to("out")
         (part,) = resolve(app.loaded()).sub_topologies
-        self.compiled: CompiledPart = compile_part(part)
+        self.compiled: CompiledPart = compile_part(part, receipts=receipts)
         names = [StoreIdentity(store.name, store.changelog, 1) for store in part.stores]
         self.kept = MemoryState().open("part-0", 1, names)
         self.output = Transaction()
-        self.clock = clock
+        self._receipts = receipts
         self.position = Position(*INPUT, 0, "")
         self.sent: list[Sent] = []
         self.start()
@@ -129,7 +129,8 @@ class Bench:
             markers={},
             transaction_timeout_seconds=30,
             timer=RecordTimer(),
-            clock=self.clock,
+            clock=lambda: 0.0,
+            receipts=self._receipts,
             emissions=self.compiled.emissions,
             stores=OpenState(self.compiled, 0, self.kept),
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eosframework import hopping, tumbling
 from eosframework.errors import RunError
+from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from tests.unit.windows.bench import Bench, failed
 from tests.unit.windows.functions import append, append_even, empty, refuse_windows_of_13
 from tests.unit.windows.histories import Record, histories, play
@@ -205,3 +206,18 @@ def test_a_store_of_other_windows_is_refused() -> None:
     other.send(("a", 1, 30))
     with pytest.raises(RunError, match=r"holds tumbling:10 ms.*declares tumbling:20 ms.*store:"):
         other.run()
+
+
+def test_what_closes_is_receipted_as_coming_from_the_record_that_closes_it() -> None:
+    bench = Bench(
+        lambda keyed: keyed.window(tumbling("10ms")).aggregate(empty, append, emit="close"),
+        value="json",
+        receipts=True,
+    )
+    bench.feed(("a", 1, 0), ("b", 2, 1), ("a", 3, 10), ("a", 4, 25))
+    receipts = [Receipt.parse(dict(o[7])[HEADER_RECEIPT]) for o in bench.written("out")]
+    assert [(r.offset, r.index, r.count, r.number) for r in receipts if r] == [
+        (2, 0, 2, 0),
+        (2, 1, 2, 1),
+        (3, 0, 1, 2),
+    ]
