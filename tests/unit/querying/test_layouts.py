@@ -113,7 +113,7 @@ def test_of_rows_with_their_past_the_current_one_is_read(
 ) -> None:
     content, now = MemoryStore(), 0
     store = over(content)
-    history = History(store, JSON, 20, Alarm())
+    history = History(store, JSON, 1000, Alarm())
     current: dict[str, tuple[int, Any]] = {}
     for key, value, time in records:
         row = None if value == 0 else {"v": value}
@@ -122,7 +122,7 @@ def test_of_rows_with_their_past_the_current_one_is_read(
         if time >= current.get(key, (0, None))[0]:
             current[key] = (time, row)
     commit(store, content)
-    layout = HistoryLayout(Store("rows", "log", STRING, BYTES), JSON, 20)
+    layout = HistoryLayout(Store("rows", "log", STRING, BYTES), JSON, 1000)
     require(layout, content, [(k, v) for k, (_, v) in current.items() if v is not None], keys)
 
 
