@@ -48,7 +48,7 @@ class Way:
         new_key: a step may have changed the key since it came out of a topic.
         new_value: the same of the value, with what no serde is known for.
         behind: records come later than their time: a step gave them at a commit, or when a window
-            closed.
+            closed, or as a record that met nothing.
     """
 
     key: str
@@ -63,8 +63,11 @@ class Way:
             value = kept_serde(step, keyed) if keyed.window is None else WINDOW.name
             behind = self.behind or keyed.emit != "each"
             return replace(self, value=value, new_value=False, behind=behind)
+        join = step.join
+        waits = join is not None and join.is_within and join.kind != "inner"
         return replace(
             self,
+            behind=self.behind or waits,
             new_key=self.new_key or (step.operator not in KEEPS_KEY and step.keyed is None),
             new_value=self.new_value or step.operator not in KEEPS_VALUE,
         )
@@ -151,7 +154,8 @@ class _Lowering:
         """Return a join with the other side as it is behind a topic, if its key is a new one."""
         assert step.join is not None, "only joins have another side"
         other = step.join.with_
-        if not self._ways[other].new_key:
+        way = self._ways[other]
+        if not way.new_key and not (way.behind and step.join.is_within):
             return step
         if other not in self._rekeyed:
             whole = StreamSpec.model_validate({"from": other})

@@ -180,6 +180,13 @@ def test_sides_with_a_new_key_go_through_topics_with_the_partitions_of_the_other
     assert len(joins) == 2
 
 
+def test_what_met_nothing_comes_late_so_a_step_that_goes_by_time_has_a_task_of_its_own() -> None:
+    step = "join: {with: clicks, by: 'builtins:max', within: 1m, kind: KIND}"
+    counted = f"out: {{from: flights, steps: [{step}, count: {{window: {{tumbling: 1h}}}}], to: o}}"
+    assert len(graph_of(counted.replace("KIND", "left")).sub_topologies) == 2
+    assert len(graph_of(counted.replace("KIND", "inner")).sub_topologies) == 1
+
+
 def both(left: Any, right: Any) -> list[Any]:
     return [left, right]
 
