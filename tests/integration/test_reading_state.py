@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -104,6 +105,27 @@ def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the
     assert scanned(state(totals, "scan", STORE, "--json", "--from-changelog")) == whole
     found = state(totals, "get", STORE, "3", "--from-changelog")
     assert json.dumps(whole["3"], separators=(",", ":")) in found.out
+
+
+def test_while_stores_are_brought_up_to_date_health_and_state_say_so(totals: Totals) -> None:
+    totals.feed(200)
+    first = totals.start_worker(until_caught_up=True, instance="one", settings=totals.keeping)
+    assert first.wait() == 0
+    shutil.rmtree(totals.state)
+    worker = totals.start_worker(
+        instance="one", faults=["state.during_restore=hold@1"], settings=[*totals.keeping, HTTP]
+    )
+    worker.wait_for_fault("state.during_restore")
+    [address] = addresses(worker)
+    status, health = ask(address, "/health")
+    assert (status, health["status"]) in [(503, "restoring"), (503, "starting")]
+    status, answer = ask(address, f"/state/{STORE}/3")
+    assert status == 503
+    assert answer["restoring"]
+    worker.release()
+    wait_until(lambda: ask(address, "/health")[0] == 200, "a healthy worker")
+    assert over_http(address) == expected(totals)
+    assert worker.events("state_restored")
 
 
 def test_what_cannot_be_found_is_one_message_that_says_where_to_look(totals: Totals) -> None:
