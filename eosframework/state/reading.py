@@ -145,6 +145,8 @@ def _open_once(directory: Path, own: str) -> StoredTask:
     setup = SharedMemory(CACHE_BYTES).setup()
     # A file that the worker deletes stays readable while it is open.
     setup.labels.set_max_open_files(-1)
+    # Else the keys in files are not counted.
+    setup.labels.set_skip_stats_update_on_db_open(False)
     families = Rdict.list_cf(str(directory))
     # A secondary instance would take a file that is gone for one that is still to come.
     access = AccessType.read_only(error_if_log_file_exist=False)

@@ -1,0 +1,128 @@
+"""`eosframework state` reads files of this machine without a broker, and says what it lacks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from eosframework.cli import main
+from eosframework.config import StateSettings
+from eosframework.kafka.placing import partition_of
+from eosframework.operators.entries import LAYOUT, EntryFormat
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.serdes import INTEGER
+from eosframework.state.rocks import RocksState
+
+YAML = """
+application: words
+sources: {lines: {topic: lines, key: string, value: json}}
+streams:
+  counts: {from: lines, steps: [{count: {store: counts}}], to: counts}
+"""
+PARTITIONS = 4
+
+Run = Callable[..., tuple[int, Any, str]]
+
+
+def key_in(partition: int) -> str:
+    keys = (f"key{n}" for n in range(1000))
+    return next(key for key in keys if partition_of(key.encode(), PARTITIONS) == partition)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    Path("app.yaml").write_text(YAML)
+
+    def run(command: str, *arguments: str) -> tuple[int, Any, str]:
+        own = ["--set", f"state.directory={tmp_path / 'stores'}"]
+        with pytest.raises(SystemExit) as stopped:
+            main(["state", command, "app.yaml", *arguments, *own])
+        output = capsys.readouterr()
+        out = orjson.loads(output.out) if "--json" in arguments else output.out
+        return int(stopped.value.code or 0), out, output.err
+
+    return run
+
+
+@pytest.fixture
+def written(run: Run, tmp_path: Path) -> Run:
+    """Partitions 0 and 1 are on this machine, with a key each."""
+    backend = RocksState(StateSettings(directory=tmp_path / "stores"), "words", "host.0")
+    form = EntryFormat("counts", INTEGER)
+    for partition in (0, 1):
+        name = f"counts-{partition}"
+        stores = backend.open(name, PARTITIONS, [StoreIdentity("counts", "id", LAYOUT)])
+        entry = key_in(partition).encode(), form.encode((40 + partition, 1_700_000_000_000))
+        stores.write({"counts": [entry]}, {"counts": 7})
+    backend.close()
+    return run
+
+
+def test_a_key_is_read_from_the_files_that_are_here(written: Run) -> None:
+    for partition in (0, 1):
+        code, found, _ = written("get", "counts", key_in(partition), "--json")
+        assert code == 0
+        assert found == {
+            "store": "counts",
+            "key": key_in(partition),
+            "partition": partition,
+            "position": 7,
+            "found": [{"value": 40 + partition, "timestamp": 1_700_000_000_000}],
+        }
+    code, text, _ = written("get", "counts", key_in(0))
+    assert text == f"{key_in(0)}  40  2023-11-14T22:13:20.000+00:00  partition 0\n"
+
+
+def test_a_key_that_another_machine_has_is_told_with_its_partition(written: Run) -> None:
+    code, _, err = written("get", "counts", key_in(3))
+    assert code == 1
+    assert f"has no key '{key_in(3)}' in partitions 0, 1 of 4" in err
+    assert "partition 3: run this where its worker runs, or give --from-changelog" in err
+    assert written("get", "counts", key_in(3), "--json")[1].keys() == {"error"}
+
+
+def test_a_scan_shows_what_is_here_and_says_how_much_is_elsewhere(written: Run) -> None:
+    code, text, err = written("scan", "counts")
+    assert (code, len(text.splitlines())) == (0, 2)
+    assert err == "2 shown; 2 partitions are elsewhere\n"
+    _, found, _ = written("scan", "counts", "--limit", "1", "--json")
+    assert (len(found["found"]), found["more"], found["partitions"]) == (1, True, [0, 1])
+    _, found, _ = written("scan", "counts", "--from", "z", "--json")
+    assert (found["found"], found["more"]) == ([], False)
+
+
+def test_stats_tell_how_large_and_how_far_each_partition_is(written: Run) -> None:
+    _, found, _ = written("stats", "--json")
+    assert [(s["store"], s["partition"], s["keys"], s["position"]) for s in found["stores"]] == [
+        ("counts", 0, 1, 7),
+        ("counts", 1, 1, 7),
+    ]
+    assert not any(store["held"] for store in found["stores"])
+    assert "counts[1]: about 1 keys" in written("stats", "counts")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("get", "count", "a"), "has no store 'count'; its stores are counts; did you mean"),
+        (("get", "counts", "a"), "this machine has no partition of store 'counts' in "),
+        (("stats",), "this machine has no partition of store 'counts' in "),
+        (("scan", "counts", "--set", "state.backend=memory"), "--from-changelog"),
+        (("scan", "counts", "--limit", "0"), "--limit"),
+    ],
+)
+def test_what_cannot_be_read_is_one_message(
+    run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
