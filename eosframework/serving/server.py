@@ -22,6 +22,9 @@ from eosframework.serving.pages import Answer, NotServed, Pages, Request
 CLIENT_SECONDS = 5.0
 """How long a client may take to ask, or to take the answer."""
 
+STOP_SECONDS = 0.1
+"""How long the server may take to notice that it is to stop."""
+
 
 @contextmanager
 def serving(address: str, pages: Pages) -> Generator[str]:
@@ -43,7 +46,9 @@ def serving(address: str, pages: Pages) -> Generator[str]:
             f"{getattr(error, 'strerror', None) or error}; give this worker another port or an "
             f"address of this machine"
         ) from error
-    thread = threading.Thread(target=server.serve_forever, name="eos-http", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(STOP_SECONDS,), name="eos-http", daemon=True
+    )
     thread.start()
     taken = f"{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
     structlog.get_logger("eosframework.http").info("http_serving", address=taken)
@@ -81,6 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
     """One request, one answer: the connection ends with it (HTTP/1.0)."""
 
     timeout = CLIENT_SECONDS
+    error_content_type = "application/json"
+    error_message_format = '{"error": "%(message)s"}\n'
 
     def answer(self) -> Answer:
         raise AssertionError("each server has its own")
