@@ -24,6 +24,10 @@ from eosframework.serdes import Serde
 CHUNKS = 16
 """Into about so many chunks the history of a row is divided."""
 
+CHUNK_BYTES = 16_384
+"""A chunk that is longer takes no version at its end, and one twice as long is divided: entries are
+written whole, and brokers take no messages of any size."""
+
 _TIME = struct.Struct(">Q")
 _COUNT = struct.Struct(">I")
 _INDEX, _CHUNK = b"k", b"c"
@@ -123,18 +127,16 @@ class History(Closing):
         """Add a version to its chunk; where that becomes too long, or there is none, begin one."""
         time, before = version[0], (base, list(starts))
         at = bisect_right(starts, time)
-        if at > 0 and time - starts[at - 1] < self._chunk_ms:
-            start = starts[at - 1]
-            versions = self._versions(start, key)
-            place = bisect_right(versions, time, key=lambda each: each[0])
-            if versions[place - 1][0] == time:
-                versions[place - 1] = version
-            else:
-                versions.insert(place, version)
+        versions = self._chunk_for(key, starts, at, time)
+        if not versions:
+            starts.insert(at, time)
+            at += 1
+        place = bisect_right(versions, time, key=lambda each: each[0])
+        if place > 0 and versions[place - 1][0] == time:
+            versions[place - 1] = version
         else:
-            start, versions = time, [version]
-            starts.insert(at, start)
-        self._session.put(_chunk_key(start, key), (packed_all(versions), time))
+            versions.insert(place, version)
+        self._write_chunk(key, starts, at - 1, versions)
         oldest = stream_time - self._history_ms
         while starts and starts[0] < oldest - self._chunk_ms:
             last = self._versions(starts[0], key)[-1]
@@ -144,6 +146,28 @@ class History(Closing):
             base = _later(base, last)
         if (base, starts) != before:
             self._write_index(key, base, starts)
+
+    def _chunk_for(self, key: bytes, starts: list[int], at: int, time: int) -> list[Timed]:
+        """Return the versions of the chunk before `starts[at]` if this time belongs to it."""
+        if at == 0 or time - starts[at - 1] >= self._chunk_ms:
+            return []
+        entry = self._session.get(_chunk_key(starts[at - 1], key))
+        assert entry is not None, "the index names chunks that exist"
+        versions = list(unpacked(entry[0]))
+        is_full = len(entry[0]) > CHUNK_BYTES and versions[-1][0] < time
+        return [] if is_full else versions
+
+    def _write_chunk(
+        self, key: bytes, starts: list[int], index: int, versions: list[Timed]
+    ) -> None:
+        """Write a chunk; one that is too long as two."""
+        data = packed_all(versions)
+        if len(data) > 2 * CHUNK_BYTES and len(versions) > 1:
+            half = len(versions) // 2
+            starts.insert(index + 1, versions[half][0])
+            self._write_chunk(key, starts, index + 1, versions[half:])
+            data = packed_all(versions[:half])
+        self._session.put(_chunk_key(starts[index], key), (data, starts[index]))
 
     def _without_past(
         self, key: bytes, base: Timed | None, starts: list[int], oldest: int

@@ -2,6 +2,7 @@
 
     0 + due (8) + side (1) + key          what has met nothing so far; of left and outer joins only
     1 + side (1) + slice (8) + key        what came from one side, in the order in which it came
+    2 + side (1) + slice (8) + piece (4) + key    what of it has no room there
     ff                                    the interval that the store was made for
 
 A record's interval is over when stream time has passed its end by more than the grace. From then
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from eosframework.errors import RunError
 from eosframework.operators.agenda import DATA, Agenda
+from eosframework.operators.entries import Entry
 from eosframework.operators.packing import packed, unpacked
 from eosframework.operators.session import StoreSession
 from eosframework.operators.timed import Alarm, Closing
@@ -25,8 +27,14 @@ from eosframework.operators.window_entries import MARK_KEY
 from eosframework.serdes import Serde
 
 _TIME = struct.Struct(">Q")
+_PIECE = struct.Struct(">I")
 _LEFT, _RIGHT = 0, 1
 _SIDES = (b"l", b"r")
+_MORE = b"\x02"
+
+PIECE_BYTES = 16_384
+"""With more the records of a key and slice go on in another entry: entries are written whole, and
+brokers take no messages of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +158,7 @@ class StreamJoining(Closing):
             yield from self._left_over(*first)
         for side, slices in enumerate(self._slices):
             for slice_ in sorted(s for s in slices if self._slice_over(side, s) <= now):
-                first_key, last_key = _name(side, slice_, b""), _name(side, slice_ + 1, b"")
-                for name in [name for name, _ in self._session.scan(first_key, last_key)]:
-                    self._session.delete(name)
+                self._remove(side, slice_)
                 slices.discard(slice_)
 
     def _meet(
@@ -181,9 +187,8 @@ class StreamJoining(Closing):
         first = max(time - back, stream_time - self._over_after[other] + 1, 0)
         last = time + ahead
         for slice_ in range(first // self._slice_ms, last // self._slice_ms + 1):
-            entry = self._session.get(_name(other, slice_, key))
-            if entry is not None:
-                for other_time, data in unpacked(entry[0]):
+            for piece, _ in pieces(self._session.get, other, slice_, key):
+                for other_time, data in unpacked(piece):
                     if data is not None and first <= other_time <= last:
                         yield other_time, data
 
@@ -197,9 +202,11 @@ class StreamJoining(Closing):
         return value, max(time, other_time)
 
     def _keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        slice_ = time // self._slice_ms
-        name = _name(side, slice_, key)
-        entry = self._session.get(name)
+        slice_, get = time // self._slice_ms, self._session.get
+        number, name = 0, _name(side, slice_, key)
+        while (entry := get(name)) is not None and len(entry[0]) > PIECE_BYTES:
+            number += 1
+            name = _name(side, slice_, key, number)
         before: bytes = b"" if entry is None else entry[0]
         self._session.put(name, (before + packed(time, data), time))
         if slice_ not in self._slices[side]:
@@ -230,6 +237,13 @@ class StreamJoining(Closing):
                 self._agenda.change(due, noted, (rest, time))
         self._agenda.take_first()
 
+    def _remove(self, side: int, slice_: int) -> None:
+        session = self._session
+        for kind in (DATA, _MORE):
+            first, last = (kind + _SIDES[side] + _TIME.pack(slice_ + n) for n in (0, 1))
+            for name in [name for name, _ in session.scan(first, last)]:
+                session.delete(name)
+
     def _slice_over(self, side: int, slice_: int) -> int:
         return (slice_ + 1) * self._slice_ms - 1 + self._over_after[side]
 
@@ -249,5 +263,18 @@ class StreamJoining(Closing):
         return data if data is None or decode is None else decode(data)
 
 
-def _name(side: int, slice_: int, key: bytes) -> bytes:
-    return DATA + _SIDES[side] + _TIME.pack(slice_) + key
+def pieces(
+    get: Callable[[bytes], Entry | None], side: int, slice_: int, key: bytes
+) -> Iterator[Entry]:
+    """Yield the entries with what came of a key from one side (0: left) within a slice of time."""
+    number, entry = 0, get(_name(side, slice_, key))
+    while entry is not None:
+        yield entry
+        number += 1
+        entry = get(_name(side, slice_, key, number)) if len(entry[0]) > PIECE_BYTES else None
+
+
+def _name(side: int, slice_: int, key: bytes, piece: int = 0) -> bytes:
+    if piece == 0:
+        return DATA + _SIDES[side] + _TIME.pack(slice_) + key
+    return _MORE + _SIDES[side] + _TIME.pack(slice_) + _PIECE.pack(piece) + key

@@ -11,10 +11,12 @@ import orjson
 
 from eosframework.operators.agenda import DATA
 from eosframework.operators.binding import format_of
+from eosframework.operators.entries import Entry
 from eosframework.operators.history import History
 from eosframework.operators.packing import unpacked
 from eosframework.operators.ports import CommittedStore
 from eosframework.operators.session import open_session
+from eosframework.operators.stream_joins import pieces
 from eosframework.operators.timed import Alarm
 from eosframework.operators.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
@@ -209,8 +211,7 @@ class WaitingLayout(Layout):
             row
             for side, prefix in _SIDES.items()
             for start in _starts(content, prefix)
-            if (data := content.get(prefix + START.pack(start) + key)) is not None
-            for row in self._records(side, key, data)
+            for row in self._records(content, side, start, key)
         ]
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
@@ -218,13 +219,20 @@ class WaitingLayout(Layout):
         for side, prefix in _SIDES.items():
             for start in _starts(content, prefix):
                 slice_ = prefix + START.pack(start)
-                for name, data in content.scan(*_bounds(slice_, first, last)):
-                    yield from self._records(side, name[len(slice_) :], data)
+                for name, _ in content.scan(*_bounds(slice_, first, last)):
+                    yield from self._records(content, side, start, name[len(slice_) :])
 
-    def _records(self, side: str, key: bytes, data: bytes) -> Iterator[Row]:
-        for time, value in unpacked(self._form.decode(data)[0]):
-            shown = None if value is None else _decoded(self._values[side], value)
-            yield Row(_decoded(self._key, key), {"side": side, "value": shown}, time)
+    def _records(
+        self, content: CommittedStore, side: str, slice_: int, key: bytes
+    ) -> Iterator[Row]:
+        def get(name: bytes) -> Entry | None:
+            data = content.get(name)
+            return None if data is None else self._form.decode(data)
+
+        for data, _ in pieces(get, list(_SIDES).index(side), slice_, key):
+            for time, value in unpacked(data):
+                shown = None if value is None else _decoded(self._values[side], value)
+                yield Row(_decoded(self._key, key), {"side": side, "value": shown}, time)
 
 
 def layout_of(part: SubTopology, store: Store) -> Layout:

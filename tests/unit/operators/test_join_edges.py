@@ -103,6 +103,28 @@ def test_what_is_over_leaves_the_store() -> None:
         assert len(held) == (2 if how == "inner" else 3)
 
 
+def test_no_entry_outgrows_what_a_broker_takes_however_much_waits_for_a_key() -> None:
+    task = met(within="1h", how="inner")
+    for number in range(4000):
+        task.send("left", "a", "x" * 20, number)
+    task.commit()
+    (held,) = task.held().values()
+    assert max(map(len, held.values())) < 20_000
+    assert len(task.send("right", "a", 1, 4000)) == 4000
+
+    app = Topology("app")
+    table = app.table("table", key=str, value="json", history="1h")
+    app.stream("stream", key=str, value="json").join(table, both).to("out", value="json")
+    task = OneTask(compiled_task(app))
+    for number in range(4000):
+        task.send("table", "a", number, number if number % 100 else number // 2)
+    task.commit()
+    (held,) = task.held().values()
+    assert max(map(len, held.values())) < 40_000
+    assert len(held) > 3
+    assert task.send("stream", "a", 1, 2222)[0][2] == [1, 2222]
+
+
 def test_a_store_of_another_interval_is_refused_with_what_to_do() -> None:
     task = met()
     task.send("left", "a", 1, 0)

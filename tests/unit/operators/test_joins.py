@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eosframework.operators import history, stream_joins
 from eosframework.processing.compile import CompiledPart
 from eosframework.topology.builder import Topology
 from tests.support.one_task import OneTask, Out, compiled_task
@@ -26,6 +27,16 @@ def actions(*topics: str, nulls: bool = True, times: Any = TIMES) -> Any:
     record = st.tuples(st.just("send"), st.tuples(st.sampled_from(topics), KEYS, values, times))
     ends = st.sampled_from([("commit", None), ("abort", None), ("restart", None)])
     return st.lists(record | record | record | record | ends, max_size=40)
+
+
+@pytest.fixture(params=["roomy", "crowded"], scope="module")
+def entries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is kept of a key fits one entry, or needs several."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "crowded":
+            patch.setattr(stream_joins, "PIECE_BYTES", 20)
+            patch.setattr(history, "CHUNK_BYTES", 20)
+        yield
 
 
 def pair(left: Any, right: Any) -> list[Any]:
@@ -155,6 +166,7 @@ def joined_as_of(how: Any) -> CompiledPart:
     return compiled_task(app)
 
 
+@pytest.mark.usefixtures("entries")
 @pytest.mark.parametrize("how", ["inner", "left"])
 @settings(deadline=None, max_examples=100)
 @given(steps=actions("stream", "table"))
@@ -209,6 +221,7 @@ def joined_within(how: Any) -> CompiledPart:
     return compiled_task(app)
 
 
+@pytest.mark.usefixtures("entries")
 @pytest.mark.parametrize("how", ["inner", "left", "outer"])
 @settings(deadline=None, max_examples=100)
 @given(steps=actions("left", "right", times=st.integers(0, 120)))
