@@ -67,6 +67,7 @@ class KafkaInputLog:
         self._fatal: KafkaError | None = None
         self._reported: set[int] = set()
         self._rebalancing: Rebalancing | None = None
+        self._membership: tuple[int, Any] | None = None
         self._events = structlog.get_logger("eosframework.kafka").bind(
             group=group.group_id, instance=group.instance
         )
@@ -108,7 +109,7 @@ class KafkaInputLog:
         ends: dict[TopicPartition, int] = {}
         if any(map(_error_of, messages)):
             messages = self._without_errors(messages, ends)
-        return Fetched(_by_partition(messages), ends, self._consumer.consumer_group_metadata())
+        return Fetched(_by_partition(messages), ends, self._current_membership())
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the stable committed positions (waits for a transaction in doubt).
@@ -165,6 +166,7 @@ class KafkaInputLog:
             RunError: a partition is not assigned.
             InstanceFenced: nor will it be: another member joined with this one's instance name.
         """
+        self._membership = None
         for position in positions:
             self._seek(to_kafka(position))
 
@@ -245,6 +247,18 @@ class KafkaInputLog:
             if not self._consumer.assignment() and not self._consumer.memberid():
                 return
         self._events.warning("group_not_left", waited_seconds=LEAVE_SECONDS)
+
+    def _current_membership(self) -> Any:
+        """Return the membership; librdkafka is asked after a rebalance only.
+
+        The answer comes from its main thread, for which a busy machine lets every fetch wait. No
+        generation of the classic protocol begins without a callback (`rd_kafka_rebalance_op`), and
+        an older one than the current is refused.
+        """
+        count = 0 if self._rebalancing is None else self._rebalancing.count
+        if self._membership is None or self._membership[0] != count:
+            self._membership = count, self._consumer.consumer_group_metadata()
+        return self._membership[1]
 
     def _consume(self, limit: int, timeout_seconds: float) -> list[Message]:
         try:

@@ -20,11 +20,14 @@ class Rebalancing:
     rebalance by itself, from wherever it thinks right. It is kept, and `raise_pending` raises it
     in the fetch that served the callback; until then nothing is assigned.
 
+    `count` says how many callbacks were served: the membership of the group changes with them only.
+
     Args:
         listener: takes partitions over and lets them go.
     """
 
     def __init__(self, listener: RebalanceListener) -> None:
+        self.count = 0
         self._listener = listener
         self._pending: BaseException | None = None
         self._takes = True
@@ -65,6 +68,7 @@ class Rebalancing:
         consumer.unassign()
 
     def _attempt(self, step: Callable[[], None]) -> bool:
+        self.count += 1
         try:
             step()
         except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -119,6 +119,29 @@ def test_what_a_listener_raises_comes_out_of_fetch_and_nothing_is_assigned(join:
     with pytest.raises(LookupError, match="mine"):
         wait_until(lambda: member.owns(2), "never")
     assert not member.log.fetch(100, 0.3).messages
+
+
+def test_a_fetch_tells_the_membership_that_holds_since_the_last_rebalance(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    first = join()
+    wait_until(lambda: first.owns(2), "an assignment")
+    before = first.log.fetch(1, 0).membership
+    second = join()
+    wait_until(lambda: first.owns(1) and second.owns(1), "one partition each")
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-0"}
+    )
+    producer.init_transactions(30)
+    kept = [KafkaPartition(*partition, 1) for partition in first.owned]
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(kept, first.log.fetch(1, 0).membership, 30)
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    with pytest.raises(KafkaException) as refused:
+        producer.send_offsets_to_transaction(kept, before, 30)
+    assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+    producer.abort_transaction(30)
 
 
 def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Join) -> None:
