@@ -145,7 +145,8 @@ class JoinLines(WindowLines):
             depth + 1,
             f"{results} = {meet}({key_bytes}, {current.value}, {current.timestamp}, stream_time)",
         )
-        site = self._name("site", Site(join.name, OnError(Policy.SKIP)))
+        policy = Policy.DEAD_LETTER if join.late else Policy.SKIP
+        site = self._name("site", Site(join.name, OnError(policy, join.late)))
         self._line(depth + 1, f"if {results} is None: state.late({site}, m, stream_time, out)")
         value, timestamp = self._variable("v"), self._variable("t")
         self._line(depth + 1, f"for {value}, {timestamp} in {results} or ():")

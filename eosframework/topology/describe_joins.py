@@ -77,4 +77,5 @@ def _own(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, Any]:
                 "before_ms": node.before_ms,
                 "after_ms": node.after_ms,
                 "grace_ms": node.grace_ms,
+                "late": node.late,
             }

@@ -45,6 +45,9 @@ class JoinSpec(Declared):
     grace: Duration = timedelta(0)
     """With a stream: how long, in the time of the records, those that come late are waited for."""
 
+    late: str | None = None
+    """With a stream: topic that takes records that come when their interval is over."""
+
     value: str | None = None
     """With a stream: serde of this side's values while they wait. Default: that of the source;
     json where a step made the value."""
@@ -84,7 +87,7 @@ class JoinSpec(Declared):
                     "group_by gives the records of a stream another key"
                 )
             return self
-        needless = {"value", "with_value", "store", "grace"} & self.model_fields_set
+        needless = {"value", "with_value", "store", "grace", "late"} & self.model_fields_set
         if needless:
             raise ValueError(
                 f"{', '.join(sorted(needless))} is for joins of streams; state within: as well, "

@@ -131,6 +131,7 @@ class StreamJoin:
         before_ms: how much earlier than a left record a right one may be.
         after_ms: how much later.
         grace_ms: how long records that come out of order are waited for.
+        late: topic that takes records that come when their interval is over.
     """
 
     name: str
@@ -143,6 +144,7 @@ class StreamJoin:
     before_ms: int
     after_ms: int
     grace_ms: int
+    late: str | None
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
 

@@ -70,6 +70,7 @@ class Joinable:
         after: DurationLike | None = None,
         grace: DurationLike = "0s",
         how: How = "inner",
+        late: str | None = None,
         value: SerdeLike | None = None,
         with_value: SerdeLike | None = None,
         store: str | None = None,
@@ -84,6 +85,8 @@ class Joinable:
             after: how much later it may be. None: `within`.
             grace: how long, in the time of the records, those that come late are waited for.
             how: `"inner"`, `"left"` or `"outer"`: what goes on alone when it can meet nothing more.
+            late: topic that takes records that come when their interval is over. None: they are
+                counted only.
             value: serde of this side's values while they wait. None: that of the source; json
                 where a step made the value.
             with_value: serde of the other side's.
@@ -106,8 +109,8 @@ class Joinable:
             **{name: time for name, time in times.items() if time is not None},
             **{name: recording.serde(serde) for name, serde in serdes.items() if serde is not None},
         }
-        if store is not None:
-            declared["store"] = store
+        names = {"store": store, "late": late}
+        declared.update({name: value for name, value in names.items() if value is not None})
         return self._joined("join_within", other, declared)
 
     def _joined(self, call: str, other: Stream | GlobalTable, declared: dict[str, Any]) -> Stream:

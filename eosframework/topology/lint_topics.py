@@ -74,8 +74,9 @@ def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[Path, str]]:
         window = None if step.aggregates is None else step.aggregates.window
         if window is not None and window.late is not None:
             yield (*place, "window", "late"), window.late
-        if step.deduplicate is not None and step.deduplicate.late is not None:
-            yield (*place, "late"), step.deduplicate.late
+        for timed in (step.deduplicate, step.join):
+            if timed is not None and timed.late is not None:
+                yield (*place, "late"), timed.late
 
 
 def _late_loops(app: LoadedApp) -> Iterator[Finding]:

@@ -306,6 +306,7 @@ class _Resolver:
             for store in self._stores.get(name, ()):
                 if store.window is not None and store.window.late is not None:
                     topics.add(store.window.late)
+            topics.update(step.join.late for step in stream.steps if step.join and step.join.late)
             for _, sink in stream.sinks:
                 topics.update((sink.topic,) if sink.topic else sink.topics)
                 if sink.topic_from is not None:

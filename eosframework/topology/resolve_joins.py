@@ -173,6 +173,7 @@ class JoinResolver:
             before_ms=milliseconds(before),
             after_ms=milliseconds(after),
             grace_ms=milliseconds(declared.grace),
+            late=declared.late,
             on_error=on_error,
         )
 

@@ -50,6 +50,10 @@ def test_a_record_that_is_late_meets_nothing_and_is_counted() -> None:
     assert task.send("left", "a", 2, 89) == []
     assert task.state.late.count == 1
     assert task.send("left", "a", 3, 90) == [("out", "a", [3, 1], 100)]
+    task = met(late="late")
+    task.send("right", "a", 1, 100)
+    assert task.send("left", "a", 2, 89) == [("late", "a", 2, 89)]
+    assert "late" in task.part.sink_topics
 
 
 def test_a_record_that_fails_alone_is_skipped_and_holds_up_no_other() -> None:
