@@ -31,9 +31,23 @@ def test_the_topology_of_the_readme_is_good(tmp_path: Path, language: str, file:
     assert described["application"] == "flights"
 
 
+def test_the_windows_of_the_readme_are_good(tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "examples" / "flights" / "flights.py", tmp_path)
+    folder = Folder(tmp_path, "127.0.0.1:1")
+    functions = "carrier = no_delay = add_delay = lambda *given: given"
+    topology, windows = snippets("python")[:2]
+    folder.write("app.py", "\n".join([topology, functions, windows]))
+    [stored] = [
+        part["stores"]
+        for part in folder.run("describe", "app.py", "--json").json["sub_topologies"]
+        if part["stores"]
+    ]
+    assert len(stored) == 1
+
+
 def test_the_producer_of_the_readme_commits(kafka: Any, topic_name: str, tmp_path: Path) -> None:
     Cluster(kafka.bootstrap_servers).create(topic_name)
-    program = snippets("python")[1].replace('"…"', repr(kafka.bootstrap_servers), 1)
+    program = snippets("python")[2].replace('"…"', repr(kafka.bootstrap_servers), 1)
     program = program.replace('"orders"', repr(topic_name)).replace("orders-1", f"{topic_name}-1")
     (tmp_path / "program.py").write_text(program)
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
