@@ -49,6 +49,8 @@ def run(session: Session, options: Options, report: Report) -> None:
         _fill(work, offsets, keys)
         report.progress(f"a store of {keys:,} keys is there")
         with feeding(session.bootstrap_servers, work.input_topic):
+            # The log of writes is as long as it gets, and has to be read.
+            first = _start(work, offsets)[0]
             kills = [_start(work, offsets)[0] for _ in range(options.rounds or DEFAULT_KILLS)]
             shutil.rmtree(work.directory / "stores")
             rebuilt, restored = _start(work, offsets)
@@ -60,7 +62,13 @@ def run(session: Session, options: Options, report: Report) -> None:
     reading = max(event["seconds"] for event in restored)
     rows = [
         (
-            f"kill -9, store of {keys:,} keys: to commits on all partitions, s",
+            f"killed when {keys:,} keys were just written: to commits on all partitions, s",
+            f"{first:.2f}",
+            "",
+            f"< {GOAL_SECONDS:g}",
+        ),
+        (
+            "killed in a trickle, s",
             f"{statistics.median(kills):.2f}",
             f"{max(kills):.2f}",
             f"< {GOAL_SECONDS:g}",
@@ -70,7 +78,8 @@ def run(session: Session, options: Options, report: Report) -> None:
         ("changelog records/s", f"{records / reading:,.0f}", "", ""),
     ]
     table = Table("Restart of a stateful worker", ("what", "median", "longest", "goal"), rows)
-    data = {"keys": keys, "kill_seconds": kills, "rebuild_seconds": rebuilt}
+    data = {"keys": keys, "first_seconds": first, "kill_seconds": kills}
+    data |= {"rebuild_seconds": rebuilt}
     report.add("restore", table, data | {"changelog_records": records, "reading_seconds": reading})
 
 
