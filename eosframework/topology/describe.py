@@ -21,6 +21,7 @@ from eosframework.topology.graph import (
     TableSink,
     Window,
 )
+from eosframework.topology.joined import GlobalTable, Lookup, Table
 from eosframework.topology.walk import AnyNode, followers_of, nodes_of
 from eosframework.txnid import co_partitioned, registry_topic, tasks
 
@@ -311,6 +312,14 @@ def _edges(node: AnyNode, nodes: _Ids, topics: _Ids) -> Iterator[str]:
     for label, child in followers_of(node):
         arrow = f"-->|{_quote(label)}|" if label else "-->"
         yield f"{name} {arrow} {nodes.of(id(child))}"
+    if isinstance(node, Lookup):
+        match node.view.origin:
+            case GlobalTable() as table:
+                yield f"{topics.of(table.topic)} -. rows .-> {name}"
+            case Table() | Aggregate() as table:
+                yield f"{nodes.of(id(table))} -. rows .-> {name}"
+            case _:
+                pass
     if node.on_error.topic is not None and not isinstance(node, Sink):
         yield f"{name} -. on error .-> {topics.of(node.on_error.topic)}"
 
