@@ -60,3 +60,18 @@ def test_records_meet_across_topics_on_the_way() -> None:
     assert priced == {("p0", None), ("p1", "pen"), ("p9", None)}
     paid = [str(record.value) for record in driver.read("paid")]
     assert 3 <= len(set(paid)) == len(paid)
+
+
+def test_a_task_that_only_looks_into_a_global_table_needs_no_store() -> None:
+    app = Topology("app")
+    names = app.global_table("names", key=str, value="json")
+    app.stream("orders", key=str, value="json").join(names, both).to("out")
+    driver = TopologyTestDriver(app, partitions=2)
+    driver.send("names", "pen", key="o1")
+    driver.send("orders", 1, key="o1")
+    driver.run()
+    driver.send("names", "pencil", key="o1")
+    driver.send("orders", 2, key="o1")
+    driver.send("orders", 2, key="o2")
+    driver.run()
+    assert [record.value for record in driver.read("out")] == [[1, "pen"], [2, "pencil"]]
