@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import Finished, Folder
+from eosframework.cli import main
+from tests.support.commands import Finished
 from tests.support.pipeline import WorkerProcess, number_in, wait_until
 from tests.support.totals import Totals
 
@@ -59,13 +61,25 @@ def over_http(address: str) -> dict[str, Any]:
     return {row["key"]: row["value"] for row in answer["found"]} if status == 200 else {}
 
 
-def state(totals: Totals, *arguments: str) -> Finished:
-    command, *rest = arguments
-    settings = ["--set", f"state.directory={totals.state}"]
-    app = str(totals.topology_file)
-    return Folder(totals.directory, totals.bootstrap_servers).run(
-        "state", command, app, *rest, *settings
-    )
+State = Callable[..., Finished]
+
+
+@pytest.fixture
+def state(
+    totals: Totals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> State:
+    """Runs `eosframework state` in this process: a new one takes longer than its answer."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = [f"state.directory={totals.state}", f"kafka.bootstrap_servers={totals.bootstrap_servers}"]
+
+    def run(command: str, *arguments: str) -> Finished:
+        settings = [word for setting in own for word in ("--set", setting)]
+        with pytest.raises(SystemExit) as stopped:
+            main(["state", command, str(totals.topology_file), *arguments, *settings])
+        output = capsys.readouterr()
+        return Finished(int(stopped.value.code or 0), output.out, output.err)
+
+    return run
 
 
 def scanned(done: Finished) -> dict[str, Any]:
@@ -74,7 +88,7 @@ def scanned(done: Finished) -> dict[str, Any]:
 
 
 def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the_changelog(
-    totals: Totals,
+    totals: Totals, state: State
 ) -> None:
     totals.feed(500)
     worker = totals.start_worker(instance="one", settings=[*totals.keeping, HTTP])
@@ -90,9 +104,9 @@ def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the
     listed = ask(address, "/state")[1]["stores"]
     assert [len(store["here"]) for store in listed] == [2, 2]
 
-    assert state(totals, "get", STORE, "3", "--json").json["found"][0]["value"] == whole["3"]
-    assert scanned(state(totals, "scan", STORE, "--json")) == whole
-    sizes = state(totals, "stats", STORE, "--json").json["stores"]
+    assert state("get", STORE, "3", "--json").json["found"][0]["value"] == whole["3"]
+    assert scanned(state("scan", STORE, "--json")) == whole
+    sizes = state("stats", STORE, "--json").json["stores"]
     assert sum(size["keys"] for size in sizes) == len(whole)
     assert all(size["held"] for size in sizes)
 
@@ -101,9 +115,9 @@ def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the
     wait_until(lambda: over_http(address) == whole, "the totals of what came later")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
-    assert scanned(state(totals, "scan", STORE, "--json")) == whole
-    assert scanned(state(totals, "scan", STORE, "--json", "--from-changelog")) == whole
-    found = state(totals, "get", STORE, "3", "--from-changelog")
+    assert scanned(state("scan", STORE, "--json")) == whole
+    assert scanned(state("scan", STORE, "--json", "--from-changelog")) == whole
+    found = state("get", STORE, "3", "--from-changelog")
     assert json.dumps(whole["3"], separators=(",", ":")) in found.out
 
 
@@ -128,15 +142,15 @@ def test_while_stores_are_brought_up_to_date_health_and_state_say_so(totals: Tot
     assert worker.events("state_restored")
 
 
-def test_what_cannot_be_found_is_one_message_that_says_where_to_look(totals: Totals) -> None:
-    nowhere = state(totals, "get", STORE, "3")
+def test_what_cannot_be_found_is_one_message_that_says_where_to_look(state: State) -> None:
+    nowhere = state("get", STORE, "3")
     assert nowhere.exit_code == 1
     assert "this machine has no partition of store" in nowhere.error
     assert "--from-changelog" in nowhere.error
-    absent = state(totals, "get", STORE, "none", "--from-changelog", "--json")
+    absent = state("get", STORE, "none", "--from-changelog", "--json")
     assert absent.exit_code == 1
     assert "has no key 'none' in partitions 0, 1 of 2" in absent.json["error"]
-    unknown = state(totals, "get", "totals.agregate", "3")
+    unknown = state("get", "totals.agregate", "3")
     assert unknown.exit_code == 1
     assert "did you mean 'totals.aggregate'?" in unknown.error
 
