@@ -1,9 +1,10 @@
 """Closes the windows of tasks that nothing comes for, where the topology asks for it.
 
 Nothing may be dropped as late because it waited during an outage. So the clock alone closes
-nothing. A task has to have been at the last stable offset of every source partition for the given
-time; what feeds the topics that the application sends to itself must be read as well; and the
-brokers are asked at that moment, so that one that cannot be reached closes nothing either.
+nothing. A task has to be at the last stable offset of every source partition for the given time,
+and what feeds the topics that the application sends to itself must be read as well. The brokers are
+asked so again and again meanwhile: after an outage, of theirs or of this process, the time begins
+anew, and whoever could not send has the time to do it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,14 @@ from eosframework.processing.ports import InputLog
 from eosframework.processing.task import Task
 from eosframework.records import TopicPartition
 
-LOOK_AGAIN_SECONDS = 1.0
-"""Pause after a look that found something still to be read, or no answer."""
+LOOK_SECONDS = 1.0
+"""Shortest pause between two looks at an idle task."""
+
+LOOKS = 10
+"""So many looks fall into the time that has to pass, if that is long enough."""
+
+MISSED = 3
+"""After a pause so many times as long as it should be, nobody knows what was in between."""
 
 
 @dataclass(slots=True)
@@ -29,13 +36,21 @@ class _Look:
 
     Args:
         since: clock time of its last record.
-        handled_seconds: what closes after so long or less has been closed.
         not_before: clock time of the next look.
+        quiet_since: since when every look has found that nothing waits; None: the last one has not.
+        looked_at: clock time of the last look that did.
+        handled_seconds: what closes after so long or less has been closed.
     """
 
     since: float
+    not_before: float
+    quiet_since: float | None = None
+    looked_at: float = 0.0
     handled_seconds: float = 0.0
-    not_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        """A record that came shows that the brokers were there."""
+        self.quiet_since = self.looked_at = self.since
 
 
 class IdleWindows:
@@ -67,21 +82,26 @@ class IdleWindows:
         times = task.stores.windows.idle_times
         if not times or not task.is_at_end:
             return
-        now = self._clock()
         look = self._looks.get(task)
         if look is None or look.since != task.idle_since:
-            look = self._looks[task] = _Look(task.idle_since)
-        idle_seconds = now - look.since
-        due = [seconds for seconds in times if look.handled_seconds < seconds <= idle_seconds]
-        if not due or now < look.not_before:
+            look = self._looks[task] = _Look(task.idle_since, task.idle_since + LOOK_SECONDS)
+        open_ = [seconds for seconds in times if seconds > look.handled_seconds]
+        now = self._clock()
+        if not open_ or now < look.not_before or not task.stores.windows.may_close:
             return
-        look.not_before = now + LOOK_AGAIN_SECONDS
-        nodes = task.stores.windows.open_for(idle_seconds)
-        if nodes and not self._is_all_read(task, here):
+        pause_seconds = max(LOOK_SECONDS, min(open_) / LOOKS)
+        look.not_before = now + pause_seconds
+        if not self._is_all_read(task, here):
+            look.quiet_since = None
             return
-        look.handled_seconds = max(due)
-        if nodes:
-            task.close_windows(nodes, membership)
+        if look.quiet_since is None or now - look.looked_at > MISSED * pause_seconds:
+            look.quiet_since = now
+        look.looked_at = self._clock()
+        quiet_seconds = now - look.quiet_since
+        if quiet_seconds >= min(open_):
+            look.handled_seconds = quiet_seconds
+            if nodes := task.stores.windows.open_for(quiet_seconds):
+                task.close_windows(nodes, membership)
 
     def _is_all_read(self, task: Task, here: Iterable[Task]) -> bool:
         """Ask the brokers whether nothing waits for the task, in its topics or on the way there.

@@ -135,6 +135,14 @@ class TaskWindows:
         """After how many seconds without a record windows are to be closed."""
         return self._idle_times
 
+    @property
+    def may_close(self) -> bool:
+        """Whether there is something that may have to be closed by the clock."""
+        if self._idle_times:
+            self.begin()
+        idle = (node for node in self._closing if node.idle_seconds is not None)
+        return any(node.operator.due() < NEVER for node in idle)
+
     def open_for(self, idle_seconds: float) -> list[TimedNode]:
         """Return the nodes with open windows that close after so long without a record, or less."""
         due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]

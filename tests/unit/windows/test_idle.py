@@ -106,7 +106,39 @@ def test_brokers_that_do_not_answer_close_nothing(monkeypatch: pytest.MonkeyPatc
         patched.setattr("eosframework.testing.memory_kafka.MemoryInput.end_offsets", away)
         driver.advance(timedelta(seconds=100))
         assert shown(driver) == []
-    driver.advance(timedelta(seconds=2))
+    driver.advance(timedelta(seconds=40))
+    assert shown(driver) == [("a", 0, 10, 1)]
+
+
+def test_after_an_outage_the_time_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever could not send during the outage sends now, and is not late."""
+    driver = TopologyTestDriver(counts())
+    fill(driver, ("a", 1))
+    driver.run()
+    driver.advance(timedelta(seconds=20))
+
+    def away(*_: Any) -> Any:
+        raise ClusterUnreachable("no broker answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eosframework.testing.memory_kafka.MemoryInput.end_offsets", away)
+        driver.advance(timedelta(seconds=20))
+    driver.advance(timedelta(seconds=20))
+    assert shown(driver) == []
+    fill(driver, ("a", 2))
+    driver.run()
+    driver.advance(timedelta(seconds=40))
+    assert shown(driver) == [("a", 0, 10, 2)]
+
+
+def test_a_process_that_stood_still_waits_for_the_whole_time_again() -> None:
+    driver = TopologyTestDriver(counts())
+    fill(driver, ("a", 1))
+    driver.run()
+    driver.kafka.now += 100
+    driver.advance(timedelta(seconds=20))
+    assert shown(driver) == []
+    driver.advance(timedelta(seconds=20))
     assert shown(driver) == [("a", 0, 10, 1)]
 
 
