@@ -144,8 +144,8 @@ class StreamJoin:
     before_ms: int
     after_ms: int
     grace_ms: int
-    late: str | None
     on_error: OnError
+    late: str | None = None
     children: list[Node] = field(default_factory=list["Node"])
 
     @property
