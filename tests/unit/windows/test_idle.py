@@ -211,3 +211,22 @@ def test_a_range_with_nothing_but_a_marker_holds_nothing() -> None:
     end = driver.kafka.logs[between].end
     assert not restoring.hold_nothing({between: (0, end)})
     assert restoring.hold_nothing({between: (1, end)})
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_feeds_a_task_may_be_on_another_worker(waits: bool) -> None:
+    """Behind what is committed lies a record, or nothing but the marker of a transaction."""
+    driver = TopologyTestDriver(grouped())
+    fill(driver, ("a", 1))
+    driver.run()
+    if waits:
+        fill(driver, ("a", 3))
+    else:
+        driver.kafka.logs[TopicPartition("in", 0)].end += 1
+    worker = driver._worker  # pyright: ignore[reportPrivateUsage]
+    idle = worker._idle_windows  # pyright: ignore[reportPrivateUsage]
+    task = next(t for t in worker.tasks.values() if t.partitions[0].topic != "in")
+    for _ in range(40):
+        driver.kafka.now += 1
+        idle.look_at(task, [task], "member")
+    assert task.in_transaction == (not waits)
