@@ -7,7 +7,8 @@ from types import CodeType
 from typing import Any
 
 from eosframework.processing.conversions import as_milliseconds
-from eosframework.processing.generating import Run, Slots, Writer
+from eosframework.processing.generating import Run, Writer
+from eosframework.processing.lines import Slots
 from eosframework.processing.ports import Message
 from eosframework.topology.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
 from eosframework.topology.joined import JoinSide, StreamJoin
@@ -41,9 +42,11 @@ class CompiledSource:
             value: Any = message.value()
             if value is not None and source.value.decode is not None:
                 value = source.value.decode(value)
-            return as_milliseconds(source.timestamp.call(value))
+            if value is not None:
+                return as_milliseconds(source.timestamp.call(value))
         except Exception:
-            return message.timestamp()[1]
+            pass
+        return message.timestamp()[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from typing import Any, Protocol
 from eosframework.operators.session import Journal
 from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
-from eosframework.processing.lines import Slots as Slots
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.process_lines import ProcessLines
 from eosframework.topology.graph import (
@@ -184,7 +183,8 @@ class Writer(JoinLines, ProcessLines):
         else:
             self._site = Site(f"{source.name}: timestamp({source.timestamp.name})", source.on_error)
             call = self._function(source.timestamp)
-            self._line(3, f"{timestamp} = as_milliseconds({call}({value}))")
+            self._line(3, f"{timestamp} = m.timestamp()[1]")
+            self._line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
         self._line(3, f"if {timestamp} > stream_time: stream_time = {timestamp}")
         return Current(key, value, timestamp, headers, key_bytes, source.key)
 

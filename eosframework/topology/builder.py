@@ -63,7 +63,7 @@ class Topology:
             key: serde of the key: bytes, str, int, float, dict, a pydantic model, or a name.
             value: serde of the value, likewise.
             timestamp: takes the value and returns the event time, as milliseconds since the
-                epoch or a datetime. None: the record's own timestamp.
+                epoch or a datetime. None, and for null values: the record's own timestamp.
             name: what the source goes by. None: derived from the topic.
             on_error: for records that do not decode. None: as the first stream that reads it.
             sub_topology: name of the connected part this belongs to, part of its

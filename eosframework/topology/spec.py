@@ -79,7 +79,7 @@ class SourceSpec(Declared):
 
     timestamp: str | None = None
     """module:function that takes the value and returns the event time, as milliseconds since
-    the epoch or a datetime. Default: the record's own timestamp."""
+    the epoch or a datetime. Default, and for null values: the record's own timestamp."""
 
     on_error: Policy | None = None
     """For records that do not decode: fail, skip, or {dead_letter: TOPIC}. Default: that of the

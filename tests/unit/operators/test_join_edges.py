@@ -160,6 +160,17 @@ def test_a_table_keeps_nothing_of_what_its_history_is_over() -> None:
     assert task.send("stream", "b", 1, 50_001) == [("out", "b", [1, None], 50_001)]
 
 
+def test_a_deletion_has_the_time_of_its_record_where_a_function_gives_the_others_theirs() -> None:
+    app = Topology("app")
+    table = app.table("t", key=str, value="json", history="1h", timestamp=lambda row: row["at"])
+    app.stream("stream", key=str, value="json").join(table, both).to("out", value="json")
+    task = OneTask(compiled_task(app))
+    task.send("t", "a", {"at": 10}, 99)
+    task.send("t", "a", None, 20)
+    assert task.send("stream", "a", 1, 19) == [("out", "a", [1, {"at": 10}], 19)]
+    assert task.send("stream", "a", 1, 20) == []
+
+
 def test_an_aggregate_is_looked_up_and_joined_as_the_table_that_it_is() -> None:
     app = Topology("app")
     clicks = app.stream("clicks", key=str, value="json")
