@@ -253,8 +253,7 @@ def _persister(
 def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
     exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
     ledger = RegistryLedger if exactly_once else UnmarkedLedger
-    own = {repartition.topic for repartition in graph.repartitions}
-    return ledger(graph.application, registry, settings.worker.start, own)
+    return ledger(graph.application, registry, settings.worker.start, graph.whole_topics)
 
 
 def _outputs(

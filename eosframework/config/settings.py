@@ -131,7 +131,8 @@ class WorkerSettings(_Section):
     None: the host's name and the lowest slot that no other worker on this host has."""
 
     start: Start = Start.EARLIEST
-    """Where a partition starts that was never committed: earliest or latest."""
+    """Where a partition starts that was never committed: earliest or latest. Tables start at the
+    earliest: they need all of their rows."""
 
     ids: Ids = Ids.DERIVED
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool

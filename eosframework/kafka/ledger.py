@@ -22,8 +22,7 @@ class RegistryLedger:
         application: its name.
         registry: read to its end at least once.
         start: where a partition starts that was never committed.
-        own_topics: which start at their beginning, whatever `start` says: where the application
-            begins is decided where it reads its sources.
+        whole_topics: which start at their beginning, whatever `start` says.
     """
 
     def __init__(
@@ -31,12 +30,12 @@ class RegistryLedger:
         application: str,
         registry: Registry,
         start: Start,
-        own_topics: Collection[str] = (),
+        whole_topics: Collection[str] = (),
     ) -> None:
         self._application = application
         self._registry = registry
         self._start = start
-        self._own_topics = own_topics
+        self._whole_topics = whole_topics
         self._seen = {
             (partition, task)
             for partition, leased in registry.state.leased.items()
@@ -56,7 +55,7 @@ class RegistryLedger:
         if not new:
             return list(committed)
         refuse_lost_offsets(self._application, self._refreshed(), committed)
-        early = [p for p in new if self._start is Start.EARLIEST or p.topic in self._own_topics]
+        early = [p for p in new if self._start is Start.EARLIEST or p.topic in self._whole_topics]
         late = [p for p in new if p not in early]
         offsets = {
             **(log.beginning_offsets(early) if early else {}),

@@ -306,3 +306,17 @@ class Graph:
     persisters: tuple[Persister, ...] = ()
     repartitions: tuple[Repartition, ...] = ()
     global_tables: tuple[GlobalTable, ...] = ()
+
+    @property
+    def whole_topics(self) -> frozenset[str]:
+        """Topics that are read from their beginning, wherever the application starts.
+
+        A table needs all of its rows; in the application's own topics is what it sent there.
+        """
+        tables = (
+            source.topic
+            for part in self.sub_topologies
+            for source in part.sources
+            if any(isinstance(child, Table) for child in source.children)
+        )
+        return frozenset((*tables, *(repartition.topic for repartition in self.repartitions)))

@@ -158,6 +158,14 @@ def test_what_is_joined_is_one_sub_topology_and_a_global_table_is_in_none() -> N
     assert "Topic airports: Read, Describe" in allowed
 
 
+def test_tables_and_topics_on_the_way_are_read_from_their_beginning() -> None:
+    assert graph_of(REKEYED).whole_topics == {
+        "planes",
+        "app.tables.repartition",
+        "app.by_tail.repartition",
+    }
+
+
 REKEYED = """\
 by_tail: {from: clicks, steps: [select_key: 'builtins:str']}
 tables:
