@@ -147,8 +147,8 @@ def writers(directory: Path, cache_bytes: int = CACHE_BYTES) -> Iterator[WriterH
         finally:
             if host.running is not None:
                 os.kill(host.running, signal.SIGKILL)
-            process.stdin.close()  # type: ignore[union-attr]
-            process.wait(60)
+            # A pipe that is full would keep the host from its end.
+            process.communicate(timeout=60)
 
 
 def _write_until_killed(directory: Path, cache_bytes: int) -> None:
