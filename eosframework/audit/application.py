@@ -38,7 +38,8 @@ from eosframework.processing.failures import (
     HEADER_TOPIC,
 )
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph import Aggregate, Emit, Graph
+from eosframework.topology.walk import keeps, nodes_of
 
 
 class Proof(StrEnum):
@@ -83,7 +84,24 @@ def audit_application(
             f"compare the tables with {', '.join(p.topic for p in graph.persisters)} in the "
             f"database"
         )
+    _refuse_what_gives_no_receipts(graph)
     return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
+
+
+def _refuse_what_gives_no_receipts(graph: Graph) -> None:
+    """Raise if records come out of many inputs: nothing proves them one by one.
+
+    Raises:
+        StartRefused: names the step.
+    """
+    for part in graph.sub_topologies:
+        for node in nodes_of(part):
+            if isinstance(node, Aggregate) and node.emit is Emit.COMMIT:
+                raise StartRefused(
+                    f"{node.name} gives the last value of each key in a transaction, which comes "
+                    f"from many inputs, so an audit cannot prove its outputs one by one; with "
+                    f"emit: each or emit: close, and worker.receipts=true, it can"
+                )
 
 
 class _Audit:
@@ -108,7 +126,7 @@ class _Audit:
         logs = self._logs
         receipts = self._proof is not Proof.FUNCTIONS
         portions = divide(self._scope, logs.committed(), logs, receipts=receipts)
-        if self._proof is Proof.RECEIPTS:
+        if self._proof is Proof.RECEIPTS or any(map(keeps, self._graph.sub_topologies)):
             portions.refuse_functions()
         self._leave_removed_rows_out()
         self._find_refused()

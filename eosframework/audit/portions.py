@@ -151,8 +151,8 @@ class Portions:
             if start < end:
                 raise StartRefused(
                     f"{p}@{start} to @{end - 1} have no receipts in the committed numbering; audit "
-                    f"from {p}@{end} on, or let functions judge (--by auto). Workers give receipts "
-                    f"with worker.receipts=true"
+                    f"from {p}@{end} on, or let functions judge (--by auto), which they cannot "
+                    f"where tasks remember. Workers give receipts with worker.receipts=true"
                 )
 
 

@@ -31,3 +31,8 @@ def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
             label = "else" if predicate is None else predicate.name
             followers += [(label, child) for child in nodes]
     return followers
+
+
+def keeps(part: SubTopology) -> bool:
+    """Tell whether what a record gives depends on records before it."""
+    return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))
