@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from eosframework.state.database import RocksTaskStores
 from eosframework.state.rocks import RocksState
@@ -57,3 +59,37 @@ def test_a_task_that_writes_little_is_not_made_to_write_files_by_those_that_are_
 
     assert files_so_far(busy) < 200
     assert sum(len(list(task.directory.glob("*.sst"))) for task in idle) > 0
+
+
+def test_a_key_that_is_nowhere_costs_no_reading_however_many_keys_a_file_has(
+    make_rocks: MakeRocks,
+) -> None:
+    keys = [b"%010d" % (number * 2654435761 % 2**32) for number in range(1_000_000)]
+    stores = make_rocks().open("many-0", 1, [COUNTS])
+    for first in range(0, len(keys), 10_000):
+        changes = [(key, b"") for key in keys[first : first + 10_000]]
+        stores.write({"counts": changes}, {"counts": first + 1})
+    wait_until(lambda: largest_file_bytes(stores) > 5_000_000, "files of many keys")
+    get = stores.store("counts").get
+    absent = [key + b"x" for key in keys[::2000]]
+    for key in absent:
+        assert get(key) is None
+
+    before = bytes_read()
+    for key in absent:
+        get(key)
+
+    assert (bytes_read() - before) / len(absent) < 20_000
+
+
+def largest_file_bytes(task: RocksTaskStores) -> int:
+    sizes: list[int] = []
+    for file in task.directory.glob("*.sst"):
+        with suppress(FileNotFoundError):
+            sizes.append(file.stat().st_size)
+    return max(sizes, default=0)
+
+
+def bytes_read() -> int:
+    """Return how much this process has read, from files or from what the system has of them."""
+    return int(Path("/proc/self/io").read_text().split()[1])
