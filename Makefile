@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-UNIT := $(PYTEST) tests/unit --random-order
+UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 # Most tests wait for brokers, so two at a time on two cores; a module's servers stay together.
 SIDE_BY_SIDE := -n 2 --dist loadscope --maxschedchunk 1
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \

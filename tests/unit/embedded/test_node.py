@@ -34,7 +34,11 @@ def test_a_node_is_known_by_what_its_process_says(
     assert broker(tmp_path).pid == sleeper.pid
 
 
-@pytest.mark.parametrize("content", [f"{os.getpid()}\n", "4194305\n", "-1\n", "", "no pid\n"])
+@pytest.mark.parametrize(
+    "content",
+    [f"{os.getpid()}\n", "4194305\n", "-1\n", "", "no pid\n"],
+    ids=["ours", "nobody's", "negative", "empty", "text"],
+)
 def test_a_stale_pid_is_not_believed_and_nothing_of_others_is_killed(
     tmp_path: Path, content: str
 ) -> None:
