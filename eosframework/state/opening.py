@@ -69,6 +69,8 @@ def _open(
 ) -> RocksTaskStores | _Unusable:
     # Nothing outside may refer to the database where it is unusable: it would stay open.
     try:
+        if reason := manifest.torn(place.path):
+            return _Unusable(reason)
         families, manifests = _families(place), manifest.sizes(place.path)
         wanted = {LABELS, *families, *(family_name(store.name) for store in stores)}
         database = Rdict(str(place.path), setup.labels, setup.families(wanted))

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import StateDamaged
+from eosframework.state import manifest
 from eosframework.state.places import LOCK
 from tests.support.pipeline import wait_until
 from tests.support.store_writer import (
@@ -128,6 +129,21 @@ def test_a_changed_bit_is_never_read_as_an_entry(copy: Callable[[], Path]) -> No
     }
     assert {"discarded", "damaged"} & outcomes[".sst"]
     assert "set back" in outcomes[".log"]
+
+
+def test_a_manifest_that_ends_within_a_record_is_told_before_it_is_used(
+    copy: Callable[[], Path],
+) -> None:
+    root = copy()
+    [path] = files(root, "MANIFEST-*")
+    content = path.read_bytes()
+    whole: list[int] = []
+    for size in range(len(content), 0, -1):
+        path.write_bytes(content[:size])
+        if manifest.torn(directory_of(root)) is None:
+            whole.append(size)
+    assert whole[0] == len(content)
+    assert len(whole) < len(content) / 10, "only where a record ends"
 
 
 def outcome(root: Path) -> str:
