@@ -7,9 +7,14 @@ a named point of the protocol: for what the guarantee does. Nothing here stands 
 claim about exactly-once needs a real broker.
 """
 
-from eosframework.testing.driver import Sent, TopologyDriver
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from eosframework.testing.faults import Fault, arm, fired
-from eosframework.testing.topology_driver import TopologyTestDriver, crash_everywhere
+
+if TYPE_CHECKING:
+    from eosframework.testing.driver import Sent, TopologyDriver
+    from eosframework.testing.topology_driver import TopologyTestDriver, crash_everywhere
 
 __all__ = [
     "Fault",
@@ -20,3 +25,17 @@ __all__ = [
     "crash_everywhere",
     "fired",
 ]
+
+_HOMES = {
+    "Sent": "driver",
+    "TopologyDriver": "driver",
+    "TopologyTestDriver": "topology_driver",
+    "crash_everywhere": "topology_driver",
+}
+"""Modules that are imported at the first use: a worker that only arms faults needs neither."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
