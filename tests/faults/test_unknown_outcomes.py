@@ -130,7 +130,10 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
 
     if answer == "response_is_lost":
         wait_until(deliver_what_came, "a request from each task")
-        assert not any(refused.values()), refused
+        # A broker that has just made its internal topics may still be loading one of them.
+        loading = {task for task, why in refused.items() if why == {"COORDINATOR_LOAD_IN_PROGRESS"}}
+        assert len(loading) < len(refused) / 2
+        assert not any(why for task, why in refused.items() if task not in loading), refused
     wait_until(lambda: bool(scene.events("recycle_failed", RECYCLING)), "a failed recycle")
     scene.pipeline.feed(6)  # its task begins again, and finds its producer still suspect
     wait_until(lambda: all(map(scene.failed, held)), "each task's failure")

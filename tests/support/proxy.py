@@ -168,10 +168,17 @@ class FrameProxy:
                 except OSError:
                     _close(client)
                     continue
-                for connection in (client, broker):
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
                     self._connections |= {client, broker}
+                try:
+                    for connection in (client, broker):
+                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                except OSError:  # the client is gone already
+                    self._end(client, broker)
+                    continue
+                if self._listener.fileno() < 0:  # closed meanwhile
+                    self._end(client, broker)
+                    break
                 for pump, source, target in (
                     (self._requests, client, broker),
                     (self._responses, broker, client),
