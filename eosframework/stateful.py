@@ -25,8 +25,8 @@ def local_state(
     facts: Facts,
     admin: ClusterAdmin,
     shared: SharedStores | None = None,
-) -> LocalState | None:
-    """Return the state of a worker's tasks; None: no sub-topology keeps anything.
+) -> LocalState:
+    """Return the state of a worker's tasks, where there is any.
 
     Args:
         graph: of the application.
@@ -47,8 +47,6 @@ def local_state(
         for part in graph.sub_topologies
         if part.stores
     }
-    if not stores and not graph.global_tables:
-        return None
     kept = [
         _tombstones_kept_seconds(facts, store.changelog)
         for part in graph.sub_topologies

@@ -9,7 +9,7 @@ from eosframework.audit.ledger import Ledger
 from eosframework.errors import RecordFailed, RunError
 from eosframework.processing.compile import compile_source
 from eosframework.processing.failures import FailureHandler, dead_letter
-from eosframework.processing.generating import Site
+from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Graph, Policy

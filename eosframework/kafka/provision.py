@@ -14,8 +14,6 @@ from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
 from eosframework.kafka.guards import (
     Facts,
     gather,
-    global_topics,
-    persisted_topics,
     refuse,
     retention_note,
     sink_topics,
@@ -167,8 +165,7 @@ def _planned(
     sinks = set(sink_topics(graph))
     own = own_topics(graph, {name: found.partitions for name, found in topics.items()})
     planned: list[PlannedTopic] = []
-    read = {*source_topics(graph), *global_topics(graph), *persisted_topics(graph)}
-    for name in sorted({*read, *sinks, *own}):
+    for name in sorted(topics):
         facts, ours = topics[name], own.get(name)
         create = (ours is not None or name in sinks) and not facts.exists
         if ours is not None:

@@ -39,9 +39,6 @@ def _is_read(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> bool:
         task.state is TaskState.RUNNING
         and not task.in_transaction
         and not task.has_pending
-        and all(
-            max(offset, task.ends_reached.get(p, 0)) >= ends.get(p, 0)
-            for p, offset in task.positions.items()
-        )
+        and all(task.read_to(p) >= ends.get(p, 0) for p in task.partitions)
         for task in tasks
     )

@@ -56,12 +56,10 @@ class Emission:
     Args:
         node: gives records with the key of its store.
         run: as that of a source; its messages are `Emitted`.
-        code: the code object of `run`.
     """
 
     node: Aggregate | StreamJoin | Processor
     run: Run
-    code: CodeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +115,4 @@ def _compile_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
     writer = Writer(slots)
     writer.write_emission(node)
     run, _ = writer.compiled(node.name)
-    return Emission(node, run, run.__code__)
+    return Emission(node, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eosframework.errors import RecordFailed
-from eosframework.processing.generating import Site
+from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.topology.graph import Policy
 

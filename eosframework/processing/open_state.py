@@ -28,7 +28,7 @@ from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
 from eosframework.processing.windowing import TaskWindows, timed_nodes
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Aggregate, Keyed, Processor, Store
+from eosframework.topology.graph import Aggregate, Keyed, Processor
 
 
 class OpenState:
@@ -51,10 +51,14 @@ class OpenState:
         self.journal: Journal = []
         self.stores = stores
         self._partition = partition
-        self._declared: dict[str, Store] = {store.name: store for store in compiled.part.stores}
+        declared = {store.name: store for store in compiled.part.stores}
+        self.changelogs = {
+            name: TopicPartition(store.changelog, partition) for name, store in declared.items()
+        }
+        """The changelog partition of each store."""
         self._sessions = {
             name: open_session(format_of(store), stores.store(name), self.journal)
-            for name, store in self._declared.items()
+            for name, store in declared.items()
         }
         alarms = Alarms()
         joins = JoinBinding(self._sessions, topics or {}, alarms)
@@ -75,14 +79,6 @@ class OpenState:
                 return handler(node, self._sessions, alarms)
             case _:
                 return joins.bind(node)
-
-    @property
-    def changelogs(self) -> dict[str, TopicPartition]:
-        """The changelog partition of each store."""
-        return {
-            name: TopicPartition(store.changelog, self._partition)
-            for name, store in self._declared.items()
-        }
 
     def emitted(self, emission: Emission) -> list[Message]:
         """Return what a node gives at the commit: each key that changed, with its last value."""

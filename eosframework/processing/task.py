@@ -26,7 +26,7 @@ from eosframework import failpoints
 from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
 from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
-from eosframework.processing.generating import Site
+from eosframework.processing.lines import Site
 from eosframework.processing.narrowing import Narrowing
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import Overtime, RecordTimer, locals_where

@@ -79,6 +79,7 @@ class TopologyTestDriver:
         self.kafka = MemoryKafka({name: default for name in sinks} | sizes)
         self.tasks = task_counts(self.graph, sizes)
         self._serdes = sink_serdes(self.graph)
+        self._plan = self._compiled()
         self._read: dict[TopicPartition, int] = {}
         self._state = KeptState()
         self._crash_at: int | None = None
@@ -246,28 +247,24 @@ class TopologyTestDriver:
             raise Crash(point)
 
     def _is_through(self) -> bool:
-        ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in self._sources}
+        sources = self._plan.topics
+        ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in sources}
         tasks = self._worker.tasks.values()
-        reached = {
-            partition: max(offset, task.ends_reached.get(partition, 0))
-            for task in tasks
-            for partition, offset in task.positions.items()
-        }
+        reached = {p: task.read_to(p) for task in tasks for p in task.partitions}
         idle = not any(task.in_transaction or task.has_pending for task in tasks)
         return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
 
-    @property
-    def _sources(self) -> set[str]:
-        return {s.topic for part in self.graph.sub_topologies for s in part.sources}
-
-    def _new_worker(self) -> Worker:
-        kafka, graph = self.kafka, self.graph
-        plan = Plan(
+    def _compiled(self) -> Plan:
+        graph = self.graph
+        return Plan(
             graph.application,
             {part.name: compile_part(part) for part in graph.sub_topologies},
             lambda part, number: TransactionalId.make(graph.application, part, number),
             own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
         )
+
+    def _new_worker(self) -> Worker:
+        kafka, graph = self.kafka, self.graph
         stores = {
             part.name: [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
             for part in graph.sub_topologies
@@ -291,7 +288,7 @@ class TopologyTestDriver:
             storeless=MemoryState(),
         )
         worker = Worker(
-            plan,
+            self._plan,
             MemoryInput(kafka),
             MemoryOutputs(kafka),
             MemoryLedger(),

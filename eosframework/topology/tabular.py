@@ -28,11 +28,6 @@ def is_global(spec: TopologySpec, name: str) -> bool:
     return name in spec.sources and spec.sources[name].global_
 
 
-def global_sources(spec: TopologySpec) -> frozenset[str]:
-    """Return the sources that are global tables."""
-    return frozenset(name for name, source in spec.sources.items() if source.global_)
-
-
 def _is_table(spec: TopologySpec, name: str, seen: frozenset[str]) -> bool:
     if name in spec.sources:
         return spec.sources[name].is_table and not spec.sources[name].global_

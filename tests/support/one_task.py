@@ -19,41 +19,10 @@ from eosframework.processing.failures import FailureHandler
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.state_ports import StoreIdentity
 from eosframework.state.memory import MemoryState
+from eosframework.testing import Sent
 from eosframework.topology.builder import Topology
 from eosframework.topology.graph import Emit
 from eosframework.topology.resolve import resolve
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A message as the log would deliver it."""
-
-    topic_: str
-    offset_: int
-    key_: bytes | None
-    data: bytes | None
-    time: int
-
-    def topic(self) -> str:
-        return self.topic_
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.offset_
-
-    def key(self) -> bytes | None:
-        return self.key_
-
-    def value(self) -> bytes | None:
-        return self.data
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.time
-
-    def headers(self) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -104,10 +73,11 @@ class OneTask:
         """Run one record and return what it gives."""
         message = Sent(
             topic,
-            len(self.sent),
-            None if key is None else key.encode(),
             None if value is None else orjson.dumps(value),
+            None if key is None else key.encode(),
             time,
+            len(self.sent),
+            None,
         )
         self.sent.append(message)
         return self._run(message)

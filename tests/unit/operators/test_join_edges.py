@@ -11,8 +11,9 @@ import pytest
 from eosframework.errors import ClusterUnreachable, PositionLost, RecordFailed, RunError
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.records import TopicPartition
+from eosframework.testing import Sent
 from eosframework.topology.builder import Topology
-from tests.support.one_task import OneTask, Sent, compiled_task
+from tests.support.one_task import OneTask, compiled_task
 
 
 def both(left: Any, right: Any) -> list[Any]:
@@ -242,7 +243,7 @@ class Log:
 
     def add(self, key: str | None, value: bytes | None) -> None:
         at = len(self.records)
-        self.records.append(Sent("t", at, key and key.encode(), value, at))  # pyright: ignore
+        self.records.append(Sent("t", value, key and key.encode(), at, at, None))  # pyright: ignore
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Any:
         if self.away:
@@ -306,7 +307,7 @@ def test_a_global_table_whose_position_is_gone_is_read_again_and_shows_its_rows_
         pass
     log.lost = True
     assert tables.turn()
-    log.records = [Sent("t", n, str(n).encode(), b"new", n) for n in range(1, 4)]
+    log.records = [Sent("t", b"new", str(n).encode(), n, n, None) for n in range(1, 4)]
     seen = set()
     for _ in range(4):
         assert tables.turn()

@@ -22,6 +22,7 @@ from eosframework.processing.ports import (
     RebalanceListener,
 )
 from eosframework.records import Position, TopicPartition
+from eosframework.testing import memory_kafka as testing
 from tests.unit.processing.messages import Sent
 
 P0 = TopicPartition("in", 0)
@@ -223,22 +224,11 @@ class MemoryOutputs:
         self.broker.calls.append("stop")
 
 
-class MemoryLedger:
-    """A ProgressLedger that starts everything at 0."""
+class MemoryLedger(testing.MemoryLedger):
+    """A ProgressLedger that starts everything at 0, with former ids that a test chooses."""
 
     def __init__(self, former: Mapping[TopicPartition, list[str]] | None = None) -> None:
         self.former = defaultdict(list, former or {})
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: Any
-    ) -> list[Position]:
-        return [p if p.offset is not None else Position(p.topic, p.partition, 0) for p in committed]
-
-    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        return None
-
     def former_ids(self, by_task: Mapping[Any, Sequence[TopicPartition]]) -> list[str]:
         return sorted({id_ for ps in by_task.values() for p in ps for id_ in self.former[p]})
-
-    def confirm_ids(self, by_task: Mapping[Any, Sequence[TopicPartition]]) -> None:
-        pass

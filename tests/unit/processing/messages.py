@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.processing.compile import CompiledPart, CompiledSource, compile_source
-from eosframework.processing.generating import Site
+from eosframework.processing.lines import Site
 from eosframework.serdes import serde_of
 from eosframework.topology.graph import (
     Function,
