@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -10,8 +11,9 @@ from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.generating import Run, Writer
 from eosframework.processing.lines import Slots
 from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
 from eosframework.topology.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
-from eosframework.topology.joined import JoinSide, StreamJoin
+from eosframework.topology.joined import JoinSide, StreamJoin, Table
 from eosframework.topology.walk import nodes_of
 
 
@@ -29,6 +31,11 @@ class CompiledSource:
     run: Run
     code: CodeType
     text: str
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its records are rows."""
+        return any(isinstance(child, Table) for child in self.source.children)
 
     def time_of(self, message: Message) -> int:
         """Return a message's event time; of one that has none its own timestamp.
@@ -76,6 +83,13 @@ class CompiledPart:
     sources: dict[str, CompiledSource]
     keyed: tuple[Keyed, ...]
     emissions: tuple[Emission, ...]
+
+    def in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return partitions in the order in which records of the same time have their turn.
+
+        Rows come first: a record meets the row of its own time.
+        """
+        return sorted(partitions, key=lambda p: (not self.sources[p.topic].is_table, p))
 
 
 def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:

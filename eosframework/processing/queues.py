@@ -121,7 +121,7 @@ class TimestampQueue:
     """Of a task with several source partitions: the smallest timestamp first.
 
     Args:
-        time_of: by source partition.
+        time_of: by source partition; of equal timestamps the partition named first comes first.
         max_idle_seconds: how long an empty partition that is read to its end is waited for.
         clock: seconds, monotonic.
     """
@@ -135,7 +135,8 @@ class TimestampQueue:
         self._time_of = time_of
         self._max_idle_seconds = max_idle_seconds
         self._clock = clock
-        self._lanes = {partition: _Lane() for partition in sorted(time_of)}
+        self._lanes = {partition: _Lane() for partition in time_of}
+        self._ranks = {partition: rank for rank, partition in enumerate(time_of)}
 
     def add(self, pending: Pending) -> None:
         """Queue messages that came behind all others of their partition."""
@@ -157,8 +158,10 @@ class TimestampQueue:
 
     def take(self, limit: int) -> Pending:
         """Return messages of the partition whose head is earliest, up to the next head's time."""
-        heads = [(self._head(p), p) for p, lane in self._lanes.items() if lane.parts]
-        (_, partition), *others = sorted(heads)
+        heads = [
+            (self._head(p), rank, p) for p, rank in self._ranks.items() if self._lanes[p].parts
+        ]
+        (_, _, partition), *others = sorted(heads)
         lane = self._lanes[partition]
         first = lane.parts[0]
         count = limit if not others else self._run_length(partition, min(others), limit)
@@ -190,12 +193,12 @@ class TimestampQueue:
         return self._time(partition, 0)
 
     def _run_length(
-        self, partition: TopicPartition, rival: tuple[int, TopicPartition], limit: int
+        self, partition: TopicPartition, rival: tuple[int, int, TopicPartition], limit: int
     ) -> int:
         """Return how many messages in a row come before another partition's head."""
         available = min(limit, len(self._lanes[partition].parts[0].messages))
-        count = 1
-        while count < available and (self._time(partition, count), partition) < rival:
+        count, rank = 1, self._ranks[partition]
+        while count < available and (self._time(partition, count), rank, partition) < rival:
             count += 1
         return count
 

@@ -237,7 +237,7 @@ class Worker:
     def _new_queue(self, compiled: CompiledPart, partitions: Sequence[TopicPartition]) -> Queue:
         if len(partitions) == 1:
             return ArrivalQueue()
-        times = {partition: compiled.sources[partition.topic].time_of for partition in partitions}
+        times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(partitions)}
         return TimestampQueue(times, self._options.max_task_idle_seconds, self._clock)
 
     def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:

@@ -50,6 +50,15 @@ def test_the_smallest_timestamp_among_the_heads_comes_first() -> None:
     assert bench.drain() == [(50, "b")]
 
 
+def test_of_equal_timestamps_the_partition_that_was_named_first_comes_first() -> None:
+    times = dict.fromkeys((B, A), lambda message: message.timestamp()[1])
+    queue = TimestampQueue(times, 0.0, lambda: 0.0)
+    queue.add(sent(A, [10, 10]))
+    queue.add(sent(B, [10, 10, 20]))
+    taken = [queue.take(100) for _ in range(2)]
+    assert [(p.partition, len(p.messages)) for p in taken] == [(B, 2), (A, 2)]
+
+
 def test_an_empty_partition_that_is_not_read_to_its_end_is_waited_for_however_long() -> None:
     bench = Bench()
     bench.queue.add(sent(B, [5]))

@@ -75,3 +75,18 @@ def test_a_task_that_only_looks_into_a_global_table_needs_no_store() -> None:
     driver.send("orders", 2, key="o2")
     driver.run()
     assert [record.value for record in driver.read("out")] == [[1, "pen"], [2, "pencil"]]
+
+
+def test_a_record_meets_the_row_of_its_own_time_whatever_the_topics_are_called() -> None:
+    app = Topology("app")
+    weather = app.table("z.weather", key=str, value="json", history="1h")
+    app.stream("a.flights", key=str, value="json").join(weather, both).to("out")
+    driver = TopologyTestDriver(app)
+    for at in (1000, 2000):
+        driver.send("a.flights", at, key="EWR", timestamp=at)
+        driver.send("z.weather", f"of {at}", key="EWR", timestamp=at)
+    driver.run()
+    assert [record.value for record in driver.read("out")] == [
+        [1000, "of 1000"],
+        [2000, "of 2000"],
+    ]
