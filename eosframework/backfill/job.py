@@ -98,8 +98,11 @@ class Job(Fixed):
     version: int = VERSION
     application: str
     name: str
-    fingerprint: str
-    """Of the topology, its functions included; see `fingerprint`."""
+    fingerprint: Mapping[str, str]
+    """Of the topology and of the modules that its functions are in, by name; see `fingerprint`."""
+
+    request: Mapping[str, tuple[str, ...]] = {}
+    """What was asked for, by option, as it was written."""
 
     suffix: str | None = None
     """Behind the names of the topics and tables that it fills; None: those of the live ones."""
