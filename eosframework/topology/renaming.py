@@ -1,0 +1,166 @@
+"""The same topology beside itself: under another name, with topics and tables of its own.
+
+Everything that it writes has `_SUFFIX` behind its name: sinks, dead letters, topics of late
+records, tables; so have sources that it writes itself. What others write is read as it is. The
+application has the suffix behind its name as well, so that its registry, its ids, its groups and
+all topics of its own are others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from eosframework.errors import ConfigurationError
+from eosframework.topology.lint_topics import late_topics
+from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.spec import (
+    DeadLetter,
+    SinkSpec,
+    SourceSpec,
+    StreamSpec,
+    TableSpec,
+    TopologySpec,
+)
+from eosframework.topology.step_spec import StepSpec
+
+LONGEST_TABLE_NAME = 63
+"""PostgreSQL cuts longer ones, and two of them may then be the same."""
+
+_SUFFIX = re.compile(r"[a-z0-9_]{1,40}")
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def renamed(app: LoadedApp, suffix: str) -> LoadedApp:
+    """Return the topology that runs beside `app` and shares nothing with it that is written.
+
+    Raises:
+        ConfigurationError: the suffix cannot be part of the names.
+    """
+    if _SUFFIX.fullmatch(suffix) is None:
+        raise ConfigurationError(
+            f"suffix {suffix!r} cannot stand behind the names of applications, topics and tables; "
+            f"expected up to 40 lower-case letters a-z, digits and '_', for example: fixed"
+        )
+    written = written_topics(app.spec)
+    choosers: dict[str, Any] = {}
+    streams = {
+        stream: _stream(declared, suffix, app, choosers)
+        for stream, declared in app.spec.streams.items()
+    }
+    sources = {
+        source: _source(declared, written, suffix) for source, declared in app.spec.sources.items()
+    }
+    spec = app.spec.model_copy(
+        update={
+            "application": suffixed(app.spec.application, suffix),
+            "sources": sources,
+            "streams": streams,
+        }
+    )
+    return replace(app, spec=spec, objects={**app.objects, **choosers})
+
+
+def suffixed(name: str, suffix: str) -> str:
+    """Return what an application, a topic or a table is called beside the one of this name."""
+    return f"{name}_{suffix}"
+
+
+def written_topics(spec: TopologySpec) -> set[str]:
+    """Return the topics that a topology writes and names."""
+    topics: set[str] = set()
+    for part in (*spec.sources.values(), *spec.streams.values()):
+        if isinstance(part.on_error, DeadLetter):
+            topics.add(part.on_error.dead_letter)
+    for name, stream in spec.streams.items():
+        topics.update(topic for _, topic in late_topics(name, stream))
+        for _, sink in stream.sinks:
+            topics.update(sink.topics if sink.topic is None else (sink.topic,))
+    return topics
+
+
+def _source(declared: SourceSpec, written: Collection[str], suffix: str) -> SourceSpec:
+    changes: dict[str, Any] = {"on_error": _policy(declared.on_error, suffix)}
+    if declared.topic in written:
+        changes["topic"] = suffixed(declared.topic, suffix)
+    return _changed(declared, changes)
+
+
+def _stream(
+    declared: StreamSpec, suffix: str, app: LoadedApp, choosers: dict[str, Any]
+) -> StreamSpec:
+    return _changed(
+        declared,
+        {
+            "on_error": _policy(declared.on_error, suffix),
+            "steps": tuple(_step(step, suffix) for step in declared.steps),
+            "to": tuple(
+                _table(sink, suffix)
+                if isinstance(sink, TableSpec)
+                else _sink(sink, suffix, app, choosers)
+                for sink in declared.to
+            ),
+        },
+    )
+
+
+def _step(step: StepSpec, suffix: str) -> StepSpec:
+    """Return a step whose records that are late go beside those of the one it is made from."""
+    operator = step.operator
+    declared = getattr(step, operator)
+    window = None if step.aggregates is None else step.aggregates.window
+    if window is not None and window.late is not None:
+        late = _changed(window, {"late": suffixed(window.late, suffix)})
+        return _changed(step, {operator: _changed(declared, {"window": late})})
+    for timed in (step.deduplicate, step.join):
+        if timed is not None and timed.late is not None:
+            return _changed(
+                step, {operator: _changed(timed, {"late": suffixed(timed.late, suffix)})}
+            )
+    return step
+
+
+def _sink(sink: SinkSpec, suffix: str, app: LoadedApp, choosers: dict[str, Any]) -> SinkSpec:
+    if sink.topic is not None:
+        return _changed(sink, {"topic": suffixed(sink.topic, suffix)})
+    chooser = f"{sink.topic_from}_{suffix}"
+    choosers[chooser] = _beside(app.find(f"{sink.topic_from}"), suffix)
+    topics = tuple(suffixed(topic, suffix) for topic in sink.topics)
+    return _changed(sink, {"topic_from": chooser, "topics": topics})
+
+
+def _beside(choose: Callable[[Any], Any], suffix: str) -> Callable[[Any], Any]:
+    @wraps(choose)
+    def beside(record: Any) -> Any:
+        topic = choose(record)  # what is no name is refused where every other one is
+        return suffixed(topic, suffix) if isinstance(topic, str) else topic
+
+    return beside
+
+
+def _table(table: TableSpec, suffix: str) -> TableSpec:
+    name = suffixed(table.table, suffix)
+    if len(name.rpartition(".")[2]) > LONGEST_TABLE_NAME:
+        raise ConfigurationError(
+            f"table {name!r} would have a name of more than {LONGEST_TABLE_NAME} characters, which "
+            f"PostgreSQL cuts; choose a suffix shorter than {suffix!r}"
+        )
+    return _changed(table, {"table": name})
+
+
+def _policy(policy: str | DeadLetter | None, suffix: str) -> str | DeadLetter | None:
+    if isinstance(policy, DeadLetter):
+        return _changed(policy, {"dead_letter": suffixed(policy.dead_letter, suffix)})
+    return policy
+
+
+def _changed(part: Part, changes: Mapping[str, Any]) -> Part:
+    """Return a copy in which only what differs counts as given by the user."""
+    differing = {name: value for name, value in changes.items() if value != getattr(part, name)}
+    return part.model_copy(update=differing)
