@@ -30,6 +30,8 @@ POINTS = frozenset(
         "persister.before_commit",
         "persister.after_commit",
         "persister.before_revoke",
+        "cutover.after_join",
+        "cutover.after_init",
         "relay.after_hold",
         "relay.after_turn",
         "relay.after_read",

@@ -84,10 +84,12 @@ class GroupFacts:
 
     Args:
         allowed: operations that this principal may perform on it; None: brokers do not say.
+        instances: of each member the name by which it comes back; None: it has none.
     """
 
     client_ids: tuple[str, ...] = ()
     allowed: frozenset[str] | None = None
+    instances: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ class ClusterAdmin(Asking):
         return GroupFacts(
             client_ids=tuple(member.client_id for member in described.members),
             allowed=_operations(described.authorized_operations),
+            instances=tuple(member.group_instance_id or None for member in described.members),
         )
 
     def committed(
