@@ -9,6 +9,7 @@ from __future__ import annotations
 from eosframework.config.loading import load_settings
 from eosframework.config.settings import (
     FORBIDDEN_PROPERTIES,
+    BackfillSettings,
     DatabaseSettings,
     Guarantee,
     Ids,
@@ -28,6 +29,7 @@ from eosframework.config.settings import (
 
 __all__ = [
     "FORBIDDEN_PROPERTIES",
+    "BackfillSettings",
     "DatabaseSettings",
     "Guarantee",
     "Ids",

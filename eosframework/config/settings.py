@@ -254,6 +254,36 @@ class OutboxSettings(_Section):
     """Seconds for which messages stay in the outbox after they were sent."""
 
 
+class BackfillSettings(_Section):
+    """How tasks of a backfill write."""
+
+    commit_interval_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between transactions of a task; at most a third of
+    worker.transaction_timeout_seconds. More commits less often, and repeats more when an executor
+    is lost."""
+
+    chunk_records: int = Field(default=100_000, gt=0)
+    """Records that one transaction takes at most. They stay in memory until it is committed."""
+
+    chunk_megabytes: int = Field(default=64, gt=0)
+    """Size of the records that one transaction takes, in megabytes; a batch of Spark's may exceed
+    it."""
+
+    stall_seconds: float = Field(default=25.0, gt=0)
+    """Seconds without a sign of life from a task's attempt, after which a later one takes the task
+    over: a retry or a speculative copy. An attempt that failed says so and is not waited for."""
+
+    @model_validator(mode="after")
+    def _stall_is_longer(self) -> Self:
+        if self.stall_seconds < 3 * self.commit_interval_seconds:
+            raise ValueError(
+                f"stall_seconds={self.stall_seconds:g} must be three times "
+                f"commit_interval_seconds={self.commit_interval_seconds:g} or more, or attempts "
+                f"that are well would be taken over"
+            )
+        return self
+
+
 class StateBackendKind(StrEnum):
     """What keeps the stores of a worker."""
 
@@ -316,6 +346,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     outbox: OutboxSettings = Field(default_factory=OutboxSettings)
+    backfill: BackfillSettings = Field(default_factory=BackfillSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
     log: LogSettings = Field(default_factory=LogSettings)

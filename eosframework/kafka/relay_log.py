@@ -6,23 +6,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
 from confluent_kafka import KafkaException, Producer
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.outbox.ports import ID_HEADER, SentMessages
 from eosframework.outbox.position import RelayPosition, position_key
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
-from eosframework.txnid import registry_topic
 
-FIRST_TAIL_RECORDS = 2000
 LOOK_SECONDS = 0.01
 CREATION_SECONDS = 5.0
+
+_PREFIX = position_key(0).rpartition("/")[0] + "/"
 
 
 class RegistryPositions:
@@ -45,22 +44,18 @@ class RegistryPositions:
         shards: int,
         settle_seconds: float,
     ) -> None:
-        self.topic = registry_topic(name)
-        self._partition = TopicPartition(self.topic, 0)
+        self._log = RegistryLog(name, settings, admin, settle_seconds=settle_seconds)
         self._settings = settings
         self._admin = admin
-        self._shards = shards
-        self._settle_seconds = settle_seconds
+        self._keys = {position_key(shard): shard for shard in range(shards)}
 
     def read(self) -> Mapping[int, RelayPosition]:
         """Return the committed position of each shard that has one.
 
-        The topic grows with every commit until brokers compact it, so its end is read first.
-
         Raises:
             ClusterUnreachable: nobody answered, or a transaction stays in doubt.
         """
-        return self._read_to(self._settled_end())
+        return self._positions(self._log.settled(_PREFIX, self._keys))
 
     def decided(self) -> Mapping[int, RelayPosition]:
         """Return what is committed and not behind a transaction in doubt; waits for nothing.
@@ -68,27 +63,12 @@ class RegistryPositions:
         Raises:
             ClusterUnreachable: nobody answered.
         """
-        return self._read_to(self._admin.log_bounds([self._partition])[self._partition][1])
-
-    def _read_to(self, end: int) -> Mapping[int, RelayPosition]:
-        first = self._admin.log_bounds([self._partition])[self._partition][0]
-        tail = FIRST_TAIL_RECORDS
-        while True:
-            start = max(first, end - tail)
-            entries = self._entries(start, end)
-            if start == first or all(shard in entries for shard in range(self._shards)):
-                return {
-                    shard: RelayPosition.from_entry(entry)
-                    for shard, entry in entries.items()
-                    if entry is not None
-                }
-            tail *= 8
+        return self._positions(self._log.decided(_PREFIX, self._keys))
 
     def output(self, shard: int, position: RelayPosition | None) -> Output:
         """Return what to produce so that a position counts, or that none does."""
-        value = None if position is None else orjson.dumps(position.to_entry())
-        now = round(time.time() * 1000)
-        return (self.topic, value, position_key(shard).encode(), 0, None, None, now, None)
+        entry = None if position is None else position.to_entry()
+        return self._log.output(position_key(shard), entry)
 
     def missing(self, topics: Iterable[str]) -> list[str]:
         """Return those topics that do not exist, after asking brokers to create them."""
@@ -119,34 +99,8 @@ class RegistryPositions:
             for values in self._admin.broker_settings().values()
         )
 
-    def _settled_end(self) -> int:
-        """Return the end of what is decided, once that is all there was when this was asked."""
-        partition = self._partition
-        written = self._admin.high_watermarks([partition])[partition]
-        deadline = time.monotonic() + self._settle_seconds
-        while True:
-            end = self._admin.log_bounds([partition])[partition][1]
-            if end >= written:
-                return end
-            if time.monotonic() > deadline:
-                raise ClusterUnreachable(
-                    f"a transaction in {partition} was not decided within "
-                    f"{self._settle_seconds:g} s, so the relay's position is not known; see "
-                    f"`eosframework txn hanging`"
-                )
-            time.sleep(LOOK_SECONDS)
-
-    def _entries(self, start: int, end: int) -> dict[int, Any]:
-        entries: dict[int, Any] = {}
-        prefix = position_key(0).rpartition("/")[0] + "/"
-        for _, messages in read_ranges(self._settings, {self._partition: (start, end)}):
-            for message in messages:
-                key = (message.key() or b"").decode()
-                if key.startswith(prefix):
-                    value = message.value()
-                    shard = int(key.removeprefix(prefix))
-                    entries[shard] = None if value is None else orjson.loads(value)
-        return entries
+    def _positions(self, entries: Mapping[str, Any]) -> dict[int, RelayPosition]:
+        return {self._keys[key]: RelayPosition.from_entry(entries[key]) for key in entries}
 
 
 class KafkaSentLog:

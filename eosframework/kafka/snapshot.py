@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, PositionLost, RunError
 from eosframework.kafka.consumer import ReadCommittedConsumer
+from eosframework.kafka.defaults import consumer_properties
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -36,12 +37,16 @@ _GROUP = "eosframework.reader"
 """librdkafka asks for a name; nothing is joined or committed under it."""
 
 
-def read_ranges(settings: KafkaSettings, ranges: Ranges) -> Generator[Batch]:
+def read_ranges(
+    settings: KafkaSettings, ranges: Ranges, *, undecided: bool = False
+) -> Generator[Batch]:
     """Yield what a `read_committed` reader sees of each range, in bounded memory.
 
     Args:
         settings: how to reach the cluster.
         ranges: their ends are at most the partitions' last stable offsets.
+        undecided: give what open and aborted transactions wrote, too; the ends are then at most
+            the high watermarks.
 
     Raises:
         PositionLost: retention removed the start of a range; read its bounds again.
@@ -50,7 +55,8 @@ def read_ranges(settings: KafkaSettings, ranges: Ranges) -> Generator[Batch]:
     ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not ends:
         return
-    with closing(assigned_consumer(settings, {p: ranges[p][0] for p in ends})) as consumer:
+    starts = {partition: ranges[partition][0] for partition in ends}
+    with closing(assigned_consumer(settings, starts, undecided=undecided)) as consumer:
         silent_since = time.monotonic()
         while ends:
             batches, read_to = consume(consumer)
@@ -88,26 +94,32 @@ def follow(
 
 
 def assigned_consumer(
-    settings: KafkaSettings, starts: Mapping[TopicPartition, int]
-) -> ReadCommittedConsumer:
-    """Return a consumer that reads partitions from the given offsets, and tells their ends."""
+    settings: KafkaSettings, starts: Mapping[TopicPartition, int], *, undecided: bool = False
+) -> Consumer:
+    """Return a consumer that reads partitions from the given offsets, and tells their ends.
+
+    Args:
+        settings: how to reach the cluster.
+        starts: by partition, the first offset.
+        undecided: read what is not committed as well.
+    """
     share = max(PREFETCH_KILOBYTES // len(starts), 1024)
-    consumer = new_client(
-        ReadCommittedConsumer,
-        {
-            **client_properties(settings, Role.CONSUMER),
-            "group.id": _GROUP,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": FETCH_WAIT_MILLISECONDS,
-            "queued.max.messages.kbytes": min(share, 16_384),
-        },
-    )
+    properties = {
+        **client_properties(settings, Role.CONSUMER),
+        "group.id": _GROUP,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": FETCH_WAIT_MILLISECONDS,
+        "queued.max.messages.kbytes": min(share, 16_384),
+    }
+    if undecided:
+        properties = {**consumer_properties(properties), "isolation.level": "read_uncommitted"}
+    consumer = new_client(Consumer if undecided else ReadCommittedConsumer, properties)
     consumer.assign([KafkaPartition(*p, offset) for p, offset in starts.items()])
     return consumer
 
 
 def consume(
-    consumer: ReadCommittedConsumer, seconds: float = POLL_SECONDS
+    consumer: Consumer, seconds: float = POLL_SECONDS
 ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
     """Return messages by partition, and how far each partition that gave a sign is read.
 
