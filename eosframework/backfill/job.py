@@ -21,6 +21,10 @@ from eosframework.records import TopicPartition
 VERSION = 1
 FILES_PER_ENTRY = 1000
 
+WRITER_HEADER = "eosframework-backfill"
+"""Of records in the application's own topics: `SUB_TOPOLOGY/PARTITION` of the task that wrote it.
+A later stage merges by it, and takes it off."""
+
 _NAME = re.compile(r"[a-z0-9_]{1,60}")
 
 Offsets = Annotated[tuple[int, ...], Field()]
@@ -135,11 +139,21 @@ class TaskProgress(Fixed):
     records: int = 0
     """Of the input, so far."""
 
+    late: int = 0
+    """Of them, too late for a step."""
+
+    skipped: int = 0
+    dead_letters: int = 0
+
     first_time: int | None = None
-    """Smallest event time so far, in milliseconds since the epoch."""
+    """Smallest event time so far, in milliseconds since the epoch. None: there was no record, or
+    times come from a function of the topology, which is not called for this."""
 
     complete: bool = False
     """Everything of the range is processed."""
+
+    ended: bool = False
+    """Whoever wrote this has ended, so that a later attempt need not wait for it."""
 
     attempt: str
     """Who wrote this."""
