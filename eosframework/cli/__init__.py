@@ -50,6 +50,7 @@ COMMANDS = (
     "audit",
     "demo",
     "demo_transfer",
+    "backfill",
     "relay_outbox",
     "broker",
     "database",

@@ -29,6 +29,10 @@ SetOption = Annotated[
     ),
 ]
 
+JobOption = Annotated[
+    str, typer.Option("--job", metavar="NAME", help="Name of the backfill job.", show_default=False)
+]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 

@@ -1,0 +1,17 @@
+"""`eosframework backfill`: the same topology over history; each command is a module of its own."""
+
+from __future__ import annotations
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.backfill_cutover import cutover
+
+commands = typer.Typer(
+    help="Run a topology over history with Spark, and hand over to live workers.",
+    no_args_is_help=True,
+)
+app.add_typer(commands, name="backfill")
+
+for command in (cutover,):
+    commands.command()(command)
