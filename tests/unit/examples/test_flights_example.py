@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +25,6 @@ ON_TIME: dict[str, Any] = {
     "arr_time": 830,
     "arr_delay": 11,
 }
-
-
-@pytest.fixture(autouse=True)
-def restored_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name in ("flights", "app"):
-        sys.modules.pop(name, None)
 
 
 def test_the_demo_runs_the_example() -> None:

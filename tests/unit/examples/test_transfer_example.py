@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,6 @@ from eosframework.topology.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "examples" / "transfer"
 ACCOUNTS = {"bank_a": {"a.1": 100, "a.2": 100}, "bank_b": {"b.1": 100, "b.2": 100}}
-
-
-@pytest.fixture(autouse=True)
-def restored_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("transfers", None)
 
 
 @pytest.mark.parametrize("name", ["bank_a.yaml", "bank_b.yaml", "tables.sql", "transfers.py"])
