@@ -16,6 +16,7 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.placing import partition_of
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.operators.entries import LAYOUT
+from eosframework.operators.expiry import unexpired
 from eosframework.operators.ports import CommittedStore
 from eosframework.querying.layouts import Row
 from eosframework.querying.stores import QueriedStore
@@ -138,7 +139,8 @@ class OnMachine:
             with read_only(self._place(store, partition).path) as task:
                 label = _label(task, store.name)
                 if label is not None and label.schema_version == LAYOUT:
-                    yield Content(partition, task.store(store.name), label.position)
+                    content = unexpired(store.store, task.store(store.name), task.stream_time)
+                    yield Content(partition, content, label.position)
 
     def stats(self, stores: Sequence[QueriedStore]) -> Iterator[PartitionStats]:
         """Yield how large each partition of these stores is that is here."""
@@ -206,11 +208,12 @@ class InChangelog:
         """Yield partitions; all entries of an operator for a key have its bytes in their keys."""
         places = [TopicPartition(store.store.changelog, partition) for partition in partitions]
         for place, bounds in self._admin.log_bounds(places).items():
-            content = MemoryStore()
+            content, time = MemoryStore(), 0
             for _, messages in read_ranges(self._settings, {place: bounds}):
                 entries = [(message.key() or b"", message.value()) for message in messages]
                 content.apply([e for e in entries if key is None or key in e[0]])
-            yield Content(place.partition, content, bounds[1])
+                time = max(time, *(message.timestamp()[1] for message in messages))
+            yield Content(place.partition, unexpired(store.store, content, time), bounds[1])
 
 
 def find(source: Source, store: QueriedStore, key: bytes) -> tuple[Content, list[Row]] | None:

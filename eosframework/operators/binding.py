@@ -8,9 +8,11 @@ from typing import Any
 from eosframework.operators import folds
 from eosframework.operators.deduplication import Deduplication
 from eosframework.operators.entries import EntryFormat
+from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
 from eosframework.operators.folds import Fold, folding
 from eosframework.operators.handlers import Handler, Timers
-from eosframework.operators.session import StoreSession
+from eosframework.operators.ports import CommittedStore
+from eosframework.operators.session import Journal, StoreSession, open_session
 from eosframework.operators.sessions import SessionWindows
 from eosframework.operators.sliding import SlidingWindows
 from eosframework.operators.timed import Alarms, TimedOperator
@@ -35,6 +37,22 @@ def format_of(store: Store) -> EntryFormat:
         own = store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
         kind = SpansFormat if own else WindowFormat
     return kind(store.name, store.value, store.version, upgrade)
+
+
+def session_of(
+    store: Store, committed: CommittedStore, journal: Journal, time: StreamTime
+) -> StoreSession:
+    """Return the session of a store in one task.
+
+    Args:
+        store: of the graph.
+        committed: what it held after the last commit.
+        journal: of the task.
+        time: of the task; needed where entries expire.
+    """
+    if store.ttl_ms is None:
+        return open_session(format_of(store), committed, journal)
+    return open_expiring(format_of(store), committed, journal, Lifetime(store.ttl_ms, time))
 
 
 def bind(node: Aggregate, session: StoreSession, alarms: Alarms) -> Any:

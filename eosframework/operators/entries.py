@@ -19,6 +19,7 @@ LAYOUT = 1
 """Number of the layout above; part of a store's identity."""
 
 _HEAD = struct.Struct(">BQ")
+_TIMESTAMP = struct.Struct(">xQ")
 _IMMUTABLE = frozenset({"integer", "float", "string", "bytes"})
 
 Entry = tuple[Any, int]
@@ -27,6 +28,11 @@ record."""
 
 Upgrade = Callable[[bytes, int], Any]
 """Makes a value of the current version from the bytes of an older one and its version."""
+
+
+def timestamp_of(data: bytes) -> int:
+    """Return the timestamp in the bytes of an entry."""
+    return _TIMESTAMP.unpack_from(data)[0]
 
 
 @dataclass(frozen=True, slots=True)

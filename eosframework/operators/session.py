@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from eosframework.operators.entries import Entry, EntryFormat
+from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
 from eosframework.operators.ports import CommittedStore
 
 RECENT_ENTRIES = 20_000
 """So many entries of a store are kept at hand between transactions."""
 
-_ABSENT: Final[Any] = object()
+ABSENT: Final[Any] = object()
+"""In place of an entry: this transaction did not change the key."""
 
 Update = Callable[[bytes, Any, int], Entry]
 """Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
@@ -33,7 +34,7 @@ def undo(journal: Journal, mark: int) -> None:
     """Take back what was changed since the journal was `mark` long."""
     while len(journal) > mark:
         changed, key, before = journal.pop()
-        if before is _ABSENT:
+        if before is ABSENT:
             del changed[key]
         else:
             changed[key] = before
@@ -73,10 +74,13 @@ class StoreSession(ABC):
     @abstractmethod
     def _bytes(self, kept: Any) -> bytes: ...
 
+    @abstractmethod
+    def _timestamp(self, kept: Any) -> int: ...
+
     def delete(self, key: bytes) -> None:
         """Forget a key."""
         changed = self._changed
-        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = None
 
     def scan(
@@ -141,8 +145,8 @@ class StoreSession(ABC):
 
     def _load(self, key: bytes) -> Any:
         """Return what is kept of a key that this transaction did not change."""
-        kept = self._recent.get(key, _ABSENT)
-        if kept is not _ABSENT:
+        kept = self._recent.get(key, ABSENT)
+        if kept is not ABSENT:
             return kept
         data = self._committed.get(key)
         kept = None if data is None else self._kept(data)
@@ -161,13 +165,13 @@ class ValueSession(StoreSession):
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key."""
-        entry = self._changed.get(key, _ABSENT)
-        return self._load(key) if entry is _ABSENT else entry
+        entry = self._changed.get(key, ABSENT)
+        return self._load(key) if entry is ABSENT else entry
 
     def put(self, key: bytes, entry: Entry) -> None:
         """Change the entry of a key."""
         changed = self._changed
-        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = entry
 
     def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
@@ -176,8 +180,8 @@ class ValueSession(StoreSession):
         changed_of, note = changed.get, self._journal.append
 
         def update(key: bytes, value: Any, timestamp: int) -> Entry:
-            before = changed_of(key, _ABSENT)
-            known = load(key) if before is _ABSENT else before
+            before = changed_of(key, ABSENT)
+            known = load(key) if before is ABSENT else before
             if known is None:
                 aggregate = first(value)
             else:
@@ -201,14 +205,17 @@ class ValueSession(StoreSession):
     def _bytes(self, kept: Entry) -> bytes:
         return self.form.encode(kept)
 
+    def _timestamp(self, kept: Entry) -> int:
+        return kept[1]
+
 
 class EncodedSession(StoreSession):
     """Of values that functions could change: they are kept as bytes."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, a copy for the caller alone."""
-        kept = self._changed.get(key, _ABSENT)
-        if kept is _ABSENT:
+        kept = self._changed.get(key, ABSENT)
+        if kept is ABSENT:
             kept = self._load(key)
         return None if kept is None else self.form.decode(kept)
 
@@ -216,7 +223,7 @@ class EncodedSession(StoreSession):
         """Change the entry of a key."""
         changed = self._changed
         data = self.form.encode(entry)
-        self._journal.append((changed, key, changed.get(key, _ABSENT)))
+        self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = data
 
     def _kept(self, data: bytes) -> bytes:
@@ -227,6 +234,9 @@ class EncodedSession(StoreSession):
 
     def _bytes(self, kept: bytes) -> bytes:
         return kept
+
+    def _timestamp(self, kept: bytes) -> int:
+        return timestamp_of(kept)
 
 
 def open_session(form: EntryFormat, committed: CommittedStore, journal: Journal) -> StoreSession:

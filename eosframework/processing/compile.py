@@ -94,7 +94,8 @@ class CompiledPart:
 
 def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:
     """Compile a sub-topology."""
-    slots = Slots(has_windows=_closes(part))
+    expires = any(store.ttl_ms is not None for store in part.stores)
+    slots = Slots(has_windows=_closes(part), has_ttl=expires)
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
     while len(emissions) < len(slots.emitting):

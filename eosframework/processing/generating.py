@@ -35,6 +35,7 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any, Protocol
 
+from eosframework.operators.expiry import StreamTime
 from eosframework.operators.session import Journal
 from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
@@ -65,6 +66,11 @@ class State(Protocol):
     @property
     def journal(self) -> Journal:
         """What the record that is being run has changed."""
+        ...
+
+    @property
+    def time(self) -> StreamTime:
+        """Stream time, for stores whose entries expire."""
         ...
 
     @property
@@ -166,6 +172,8 @@ class Writer(JoinLines, ProcessLines):
             slots = [f" {name} = state.operators[{slot}]" for slot, name in self._used.items()]
             self._insert(begin + 1, ["  journal.clear()"])
             self._insert(begin, [" journal = state.journal", *slots])
+        if self._slots.has_ttl:
+            self._insert(begin, [" time = state.time", " time.now = stream_time"])
         if closes:
             self._insert(begin, [" alarm, close = state.windows.alarm, state.windows.close"])
 
@@ -185,7 +193,8 @@ class Writer(JoinLines, ProcessLines):
             call = self._function(source.timestamp)
             self._line(3, f"{timestamp} = m.timestamp()[1]")
             self._line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
-        self._line(3, f"if {timestamp} > stream_time: stream_time = {timestamp}")
+        moves = "stream_time = time.now" if self._slots.has_ttl else "stream_time"
+        self._line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
         return Current(key, value, timestamp, headers, key_bytes, source.key)
 
     def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None:

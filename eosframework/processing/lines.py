@@ -29,8 +29,9 @@ class Site:
 class Slots:
     """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
 
-    def __init__(self, *, has_windows: bool = False) -> None:
+    def __init__(self, *, has_windows: bool = False, has_ttl: bool = False) -> None:
         self.has_windows = has_windows
+        self.has_ttl = has_ttl
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
-from eosframework.operators.binding import bind, format_of, handler
+from eosframework.operators.binding import bind, handler, session_of
+from eosframework.operators.expiry import Expiring, StreamTime
 from eosframework.operators.join_binding import JoinBinding
 from eosframework.operators.ports import WholeTopic
-from eosframework.operators.session import Journal, open_session
+from eosframework.operators.session import Journal
 from eosframework.operators.timed import Alarms, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted
@@ -56,10 +57,12 @@ class OpenState:
             name: TopicPartition(store.changelog, partition) for name, store in declared.items()
         }
         """The changelog partition of each store."""
+        self.time = StreamTime()
         self._sessions = {
-            name: open_session(format_of(store), stores.store(name), self.journal)
+            name: session_of(store, stores.store(name), self.journal, self.time)
             for name, store in declared.items()
         }
+        self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
         alarms = Alarms()
         joins = JoinBinding(self._sessions, topics or {}, alarms)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
@@ -70,6 +73,8 @@ class OpenState:
         self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
+        self._committing = 0
+        """Stream time at the end of the transaction."""
 
     def _bind(self, node: Keyed, joins: JoinBinding, alarms: Alarms) -> Any:
         match node:
@@ -96,8 +101,11 @@ class OpenState:
         """Return the changelog records of what this transaction changed (S2).
 
         Args:
-            stream_time: timestamp of deletions, in milliseconds.
+            stream_time: timestamp of the records, in milliseconds.
         """
+        for session in self._expiring:
+            session.remove_expired(stream_time)
+        self._committing = stream_time
         outputs: list[Output] = []
         self._sent.clear()
         self._delivered = {}
@@ -107,6 +115,11 @@ class OpenState:
                 outputs += self._records(name, changes, stream_time)
         return outputs
 
+    def starts_at(self, stream_time: int) -> None:
+        """Take a committed stream time as that up to which entries may have expired."""
+        self.time.now = stream_time
+        self._note_time(stream_time)
+
     def committed(self) -> None:
         """Write what was committed into the stores (S3).
 
@@ -114,6 +127,7 @@ class OpenState:
             RunError: the disk does not take it.
         """
         if not self._sent:
+            self._note_time(self._committing)
             return
         lacking = self._sent.keys() - self._delivered.keys()
         if lacking:
@@ -122,7 +136,8 @@ class OpenState:
                 f"delivery report; start the worker again, and it reads them from the changelog"
             )
         failpoints.hit("state.before_write")
-        self.stores.write(self._sent, self._delivered)
+        time = self._committing if self._expiring else None
+        self.stores.write(self._sent, self._delivered, time)
         failpoints.hit("state.after_write")
         for name in self._sent:
             self._sessions[name].committed()
@@ -140,6 +155,11 @@ class OpenState:
     def close(self) -> None:
         """Give the stores up."""
         self.stores.close()
+
+    def _note_time(self, stream_time: int) -> None:
+        """Whoever reads the stores from outside must not show what has expired."""
+        if self._expiring and self.stores.stream_time != stream_time:
+            self.stores.write({}, {}, stream_time)
 
     def _records(
         self, name: str, changes: Sequence[tuple[bytes, bytes | None]], stream_time: int

@@ -232,7 +232,8 @@ class Restoring:
             changes = [(message.key() or b"", message.value()) for message in messages]
             part.records += len(changes)
             position = messages[-1].offset() + 1
-            part.stores.stores.write({part.store: changes}, {part.store: position})
+            time = max(part.stores.stores.stream_time or 0, messages[-1].timestamp()[1])
+            part.stores.stores.write({part.store: changes}, {part.store: position}, time)
             failpoints.hit("state.during_restore")
 
     def _tell(self) -> None:

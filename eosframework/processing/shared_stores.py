@@ -77,6 +77,17 @@ class SharedStores:
         with task.turn:
             return task.require_open().position(store)
 
+    def stream_time(self, sub_topology: str, partition: int) -> int | None:
+        """Return up to which stream time entries may have expired; None: not known.
+
+        Raises:
+            StoresGone: this worker does not have the task.
+        """
+        task = self._tasks.get((sub_topology, partition))
+        if task is None or task.is_closed:
+            raise StoresGone
+        return task.stream_time
+
 
 class _Guarded:
     """The stores of a task; see `TaskStores`. What takes something away waits for readers."""
@@ -102,9 +113,18 @@ class _Guarded:
     def written_at(self, name: str) -> float | None:
         return self._stores.written_at(name)
 
-    def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
+    @property
+    def stream_time(self) -> int | None:
+        return self._stores.stream_time
+
+    def write(
+        self,
+        changes: Mapping[str, Changes],
+        positions: Mapping[str, int],
+        stream_time: int | None = None,
+    ) -> None:
         # Stores bear readers beside one writer; to wait for them here would cost each commit.
-        self._stores.write(changes, positions)
+        self._stores.write(changes, positions, stream_time)
 
     def clear(self, name: str) -> None:
         with self.turn:

@@ -49,8 +49,23 @@ class TaskStores(Protocol):
         """Return when the store was last written, in seconds since the epoch."""
         ...
 
-    def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
+    @property
+    def stream_time(self) -> int | None:
+        """Up to which stream time, in milliseconds, entries may have expired; None: not known."""
+        ...
+
+    def write(
+        self,
+        changes: Mapping[str, Changes],
+        positions: Mapping[str, int],
+        stream_time: int | None = None,
+    ) -> None:
         """Apply changes and the positions behind them, of any number of stores, atomically.
+
+        Args:
+            changes: by store.
+            positions: next offsets of the changelogs to apply, by store.
+            stream_time: of the task, in milliseconds; None: as before.
 
         Raises:
             RunError: the disk does not take it; nothing was applied.

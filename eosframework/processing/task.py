@@ -30,12 +30,7 @@ from eosframework.processing.lines import Site
 from eosframework.processing.narrowing import Narrowing
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import Overtime, RecordTimer, locals_where
-from eosframework.processing.ports import (
-    Commit,
-    Message,
-    Output,
-    TransactionalOutput,
-)
+from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
 from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
@@ -196,6 +191,8 @@ class Task:
         if self._receipts is not None:
             self._receipts.restart(positions)
         self.drop()
+        if self.stores is not None:
+            self.stores.starts_at(self._stream_time)
 
     def add(
         self, partition: TopicPartition, messages: Sequence[Message], membership: object

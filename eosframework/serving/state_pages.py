@@ -12,6 +12,8 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any
 
+from eosframework.operators.expiry import unexpired
+from eosframework.operators.ports import CommittedStore
 from eosframework.processing.shared_stores import SharedStores, StoresGone
 from eosframework.querying.layouts import Row
 from eosframework.querying.stores import QueriedStore, queried_stores
@@ -107,7 +109,7 @@ class StatePages:
     ) -> Iterator[tuple[int, Row]]:
         for partition in self._here(store):
             try:
-                content = self._shared.content(store.sub_topology, partition, store.name)
+                content = self._content(store, partition)
                 for row in store.layout.scan(content, first, last):
                     yield partition, row
             except StoresGone:
@@ -115,10 +117,14 @@ class StatePages:
 
     def _read(self, store: QueriedStore, partition: int, key: bytes) -> list[Row]:
         try:
-            content = self._shared.content(store.sub_topology, partition, store.name)
-            return store.layout.get(content, key)
+            return store.layout.get(self._content(store, partition), key)
         except StoresGone:
             return []
+
+    def _content(self, store: QueriedStore, partition: int) -> CommittedStore:
+        content = self._shared.content(store.sub_topology, partition, store.name)
+        time = self._shared.stream_time(store.sub_topology, partition)
+        return unexpired(store.store, content, time)
 
     def _position(self, store: QueriedStore, partition: int) -> int | None:
         try:

@@ -12,7 +12,13 @@ from rocksdict import Rdict, WriteBatch
 from eosframework.processing.state_ports import Changes, StoreIdentity
 from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
-from eosframework.state.labels import StoreLabel, require_positions, store_key
+from eosframework.state.labels import (
+    STREAM_TIME,
+    StoreLabel,
+    decoded_time,
+    require_positions,
+    store_key,
+)
 from eosframework.state.manifest import Manifest
 from eosframework.state.stats import StoreStats
 from eosframework.state.tuning import LABELS, Setup
@@ -77,6 +83,7 @@ class RocksTaskStores:
         self._database: Rdict | None = database
         self._manifest = Manifest(directory)
         self._labels = database.get_column_family_handle(LABELS)
+        self.stream_time = decoded_time(database.get(STREAM_TIME))
         names = {name: family_name(name) for name in self._identities}
         self._families = {n: database.get_column_family_handle(f) for n, f in names.items()}
         self._columns = {
@@ -101,8 +108,13 @@ class RocksTaskStores:
         """Return when any of the stores was last written; 0: never."""
         return max((label.written_at for label in self._written.values()), default=0.0)
 
-    def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
-        """Apply changes and the positions behind them, of any number of stores, atomically.
+    def write(
+        self,
+        changes: Mapping[str, Changes],
+        positions: Mapping[str, int],
+        stream_time: int | None = None,
+    ) -> None:
+        """Apply changes and the positions behind them; see `TaskStores`.
 
         Raises:
             ValueError: a store is changed without a position behind it; nothing was applied.
@@ -122,10 +134,14 @@ class RocksTaskStores:
         batch.set_default_column_family(self._labels)
         for name, label in labels.items():
             batch[store_key(name)] = label.encode()
+        if stream_time is not None:
+            batch[STREAM_TIME] = b"%d" % stream_time
         if (news := self._manifest.news()) is not None:
             batch[manifest.KEY] = news
         self._apply(batch)
         self._written.update(labels)
+        if stream_time is not None:
+            self.stream_time = stream_time
         self.after_write()
 
     def clear(self, name: str) -> None:

@@ -18,6 +18,9 @@ LAYOUT = 1
 
 TASK = b"task"
 
+STREAM_TIME = b"stream time"
+"""Under it lies the task's stream time in milliseconds, as digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskLabel:
@@ -87,6 +90,15 @@ class StoreLabel:
 def store_key(name: str) -> bytes:
     """Return the key under which a store's label is."""
     return b"store " + name.encode()
+
+
+def decoded_time(content: bytes | None) -> int | None:
+    """Return the stream time that was written under `STREAM_TIME`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return None if content is None else int(content)
 
 
 def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:

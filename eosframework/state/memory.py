@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
+from weakref import WeakSet
 
 from sortedcontainers import SortedDict
 
 from eosframework.processing.state_ports import Changes, StoreIdentity
 from eosframework.state.labels import require_positions
 from eosframework.state.stats import StoreStats
+
+CHUNK = 64
 
 
 class MemoryState:
@@ -32,6 +37,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._entries: Any = SortedDict()
         self._turn = threading.Lock()
+        self._scans: WeakSet[_Scan] = WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
         """Return the entry of a key."""
@@ -43,15 +49,15 @@ class MemoryStore:
         """Yield the entries with `first <= key < last` in the order of their bytes, as of now."""
         if last is not None and last < first:
             return iter(())
-        entries = self._entries
-        with self._turn:
-            keys = entries.irange(first, last, inclusive=(True, False), reverse=reverse)
-            return iter([(key, entries[key]) for key in keys])
+        scan = _Scan(self._entries, self._turn, first, last, reverse=reverse)
+        self._scans.add(scan)
+        return scan.entries()
 
     def apply(self, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Put or, where there is None, delete entries."""
         entries = self._entries
         with self._turn:
+            self._settle()
             for key, value in changes:
                 if value is None:
                     entries.pop(key, None)
@@ -61,6 +67,7 @@ class MemoryStore:
     def clear(self) -> None:
         """Forget everything."""
         with self._turn:
+            self._settle()
             self._entries.clear()
 
     def stats(self, name: str) -> StoreStats:
@@ -68,6 +75,46 @@ class MemoryStore:
         entries = self._entries
         size = sum(sys.getsizeof(k) + sys.getsizeof(v) for k, v in entries.items())
         return StoreStats(name, keys=len(entries), disk_bytes=0, memory_bytes=size)
+
+    def _settle(self) -> None:
+        for scan in list(self._scans):
+            scan.settle()
+
+
+class _Scan:
+    """A scan that reads on as it goes, and all the rest right before the store changes."""
+
+    def __init__(
+        self,
+        entries: Any,
+        turn: threading.Lock,
+        first: bytes,
+        last: bytes | None,
+        *,
+        reverse: bool,
+    ) -> None:
+        self._entries = entries
+        self._turn = turn
+        self._keys: Any = entries.irange(first, last, inclusive=(True, False), reverse=reverse)
+        self._read: deque[tuple[bytes, bytes]] = deque()
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what is left."""
+        while True:
+            with self._turn:
+                if not self._read:
+                    self._read_on(CHUNK)
+                chunk, self._read = self._read, deque()
+            if not chunk:
+                return
+            yield from chunk
+
+    def settle(self) -> None:
+        """Read all that is left; whoever asks has the turn."""
+        self._read_on(None)
+
+    def _read_on(self, count: int | None) -> None:
+        self._read.extend((key, self._entries[key]) for key in islice(self._keys, count))
 
 
 class MemoryTaskStores:
@@ -80,6 +127,7 @@ class MemoryTaskStores:
     def __init__(self, stores: Sequence[StoreIdentity]) -> None:
         self._stores = {store.name: MemoryStore() for store in stores}
         self._positions: dict[str, tuple[int, float]] = {}
+        self.stream_time: int | None = None
 
     def store(self, name: str) -> MemoryStore:
         """Return what one of them holds."""
@@ -93,8 +141,13 @@ class MemoryTaskStores:
         """Return when the store was last written, in seconds since the epoch."""
         return self._positions[name][1] if name in self._positions else None
 
-    def write(self, changes: Mapping[str, Changes], positions: Mapping[str, int]) -> None:
-        """Apply changes and the positions behind them, of any number of stores, atomically.
+    def write(
+        self,
+        changes: Mapping[str, Changes],
+        positions: Mapping[str, int],
+        stream_time: int | None = None,
+    ) -> None:
+        """Apply changes and the positions behind them; see `TaskStores`.
 
         Raises:
             ValueError: a store is changed without a position behind it; nothing was applied.
@@ -105,6 +158,8 @@ class MemoryTaskStores:
             store.apply(entries)
         now = time.time()
         self._positions.update({name: (position, now) for name, position in positions.items()})
+        if stream_time is not None:
+            self.stream_time = stream_time
 
     def clear(self, name: str) -> None:
         """Forget a store's content and position."""

@@ -17,7 +17,14 @@ from eosframework.errors import ConfigurationError, RunError
 from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
 from eosframework.state.database import family_name, measure, store_names
-from eosframework.state.labels import TASK, StoreLabel, TaskLabel, store_key
+from eosframework.state.labels import (
+    STREAM_TIME,
+    TASK,
+    StoreLabel,
+    TaskLabel,
+    decoded_time,
+    store_key,
+)
 from eosframework.state.places import has_data
 from eosframework.state.stats import StoreStats
 from eosframework.state.tuning import LABELS, SharedMemory
@@ -56,6 +63,11 @@ class StoredTask:
         """Whose stores these are; None: they were not begun yet."""
         content = self._labels.get(TASK)
         return TaskLabel.decode(content) if content else None
+
+    @property
+    def stream_time(self) -> int | None:
+        """The task's stream time at the last write that told it, in milliseconds."""
+        return decoded_time(self._labels.get(STREAM_TIME))
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
+from eosframework.operators.expiry import unexpired
 from eosframework.processing.compile import compile_part
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
@@ -192,7 +193,10 @@ class TopologyTestDriver:
             ConfigurationError: there is no such store.
         """
         declared = self._store(store)
-        contents = [kept.store(store) for kept in self._open_stores(store)]
+        contents = [
+            unexpired(declared, kept.store(store), kept.stream_time)
+            for kept in self._open_stores(store)
+        ]
         if declared.window is not None:
             part = next(p for p in self.graph.sub_topologies if declared in p.stores)
             layout = layout_of(part, declared)

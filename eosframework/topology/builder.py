@@ -85,7 +85,12 @@ class Topology:
         return Stream(self._recording, node)
 
     def table(
-        self, topic: str, *, history: DurationLike | None = None, **read: Unpack[Read]
+        self,
+        topic: str,
+        *,
+        history: DurationLike | None = None,
+        ttl: DurationLike | None = None,
+        **read: Unpack[Read],
     ) -> Stream:
         """Read a topic as a table: each record is the new row of its key, a null value deletes it.
 
@@ -95,6 +100,8 @@ class Topology:
             topic: name of the topic.
             history: how far back rows are known. A stream that is joined with it finds the row
                 that was current at each record's time. None: the current rows only.
+            ttl: how long a row counts, by the time of the stream. None: until it is replaced or
+                deleted.
             read: as in `stream`; the name is also that of the store.
 
         Raises:
@@ -108,7 +115,7 @@ class Topology:
             "name": read.get("sub_topology"),
         }
         name = read.get("name")
-        node = self._source(topic, name, **declared, table=True, history=history)
+        node = self._source(topic, name, **declared, table=True, history=history, ttl=ttl)
         return Stream(self._recording, node)
 
     def global_table(

@@ -76,7 +76,8 @@ def as_text(
         for topic in part["sink_topics"]:
             lines.append(f"  writes {topic}")
         for store in part["stores"]:
-            kept = store["name"] + _window_label(store["window"])
+            ttl = "" if store["ttl_ms"] is None else f" for {short(store['ttl_ms'])}"
+            kept = store["name"] + _window_label(store["window"]) + ttl
             lines.append(f"  keeps {kept}, with changelog {store['changelog']}")
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
     if graph.global_tables:
@@ -233,6 +234,7 @@ def _describe_store(store: Store) -> dict[str, Any]:
         "value": store.value.name,
         "version": store.version,
         "window": _describe_window(store.window),
+        "ttl_ms": store.ttl_ms,
     }
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -55,3 +55,13 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": _PATTERN, "examples": ["30s", "10m", "1h"]}),
 ]
 """A field of a spec that holds a duration."""
+
+
+def _more_than_nothing(ttl: timedelta | None) -> timedelta | None:
+    if ttl is not None and not ttl:
+        raise ValueError("ttl: 0 keeps nothing; expected more, or leave it out")
+    return ttl
+
+
+Ttl = Annotated[Duration | None, AfterValidator(_more_than_nothing)]
+"""A field of a spec that holds for how long something counts; None: for ever."""

@@ -141,6 +141,8 @@ class Store:
         version: of the values' format.
         upgrade: takes (bytes, version) of an older value.
         window: of the values; None: there is one value for each key.
+        ttl_ms: an entry counts as absent when stream time is further than this past its own time;
+            None: never.
     """
 
     name: str
@@ -150,6 +152,7 @@ class Store:
     version: int = 1
     upgrade: Function | None = None
     window: Window | None = None
+    ttl_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,8 @@ class Kept(TypedDict, total=False):
     emit: Literal["each", "commit", "close"]
     """What goes on: each, every change (the default); commit, the last value of each key or window
     in a transaction; close, each window once, when it takes no more records."""
+    ttl: DurationLike
+    """How long a value counts, by the time of the stream. Default: for ever."""
     version: int
     """Of the format of what is kept; raise it with a change that older values do not fit."""
     upgrade: FunctionLike

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from eosframework.topology.declared import Declared
-from eosframework.topology.durations import Duration, milliseconds
+from eosframework.topology.durations import Duration, Ttl, milliseconds
 from eosframework.topology.graph import Window, WindowKind
 from eosframework.topology.window_spec import WindowSpec
 
@@ -52,6 +52,10 @@ class KeyedSpec(StoredSpec):
     """module:function that takes the bytes of an older value and its version, and returns the
     value of this version."""
 
+    ttl: Ttl = None
+    """How long a value counts: it is absent, and the next record of its key begins anew, once
+    stream time is further than this past the greatest time of its records. Default: for ever."""
+
     @property
     def all_functions(self) -> dict[str, str]:
         """References to all functions, by the names of their fields."""
@@ -65,6 +69,11 @@ class KeyedSpec(StoredSpec):
             raise ValueError("emit: close needs a window, whose end it waits for; state window:")
         if window is None:
             return self
+        if self.ttl is not None:
+            raise ValueError(
+                "ttl is for values without a window; what a window keeps is removed when it has "
+                "ended and its grace is over. Leave ttl out, or window"
+            )
         if self.emit == "commit" and window.sliding is not None:
             raise ValueError("sliding windows have emit: each or close, not commit")
         if self.emit != "close" and window.close_when_idle is not None:

@@ -116,6 +116,7 @@ def _fit(
     if own & others:
         yield f"is joined with {other!r}, which has its rows from the same table; use map_values"
     yield from _late_tables(spec, own | others)
+    yield from _expiring_tables(spec, own | others)
 
 
 def _no_outer(other: str) -> str:
@@ -131,6 +132,18 @@ def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
         steps = spec.streams[name].steps if name in spec.streams else ()
         if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
             yield f"joins tables, and that of {name!r} goes on at commits only; give it emit: each"
+
+
+def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
+    """Yield the tables of a join of tables whose rows go without a change that would tell."""
+    for name in sorted(origins):
+        steps = spec.streams[name].steps if name in spec.streams else ()
+        has_ttl = any(step.aggregates is not None and step.aggregates.ttl for step in steps)
+        if has_ttl or (name in spec.sources and spec.sources[name].ttl is not None):
+            yield (
+                f"joins tables, and rows of {name!r} expire without a change that would delete "
+                f"what was made of them; leave out its ttl, or join a stream with it"
+            )
 
 
 def _origins(

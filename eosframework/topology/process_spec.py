@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from eosframework.topology.declared import Declared
+from eosframework.topology.durations import Ttl
 
 
 class ProcessStoreSpec(Declared):
@@ -22,6 +23,10 @@ class ProcessStoreSpec(Declared):
     upgrade: str | None = None
     """module:function that takes the bytes of an older value and its version, and returns the
     value of this version."""
+
+    ttl: Ttl = None
+    """How long a value counts: it is absent once stream time is further than this past the time
+    of the record that put it. Default: for ever."""
 
 
 class ProcessSpec(Declared):

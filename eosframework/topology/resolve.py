@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from eosframework.serdes import BYTES, CHECKED_BYTES, JSON, Serde
+from eosframework.topology.durations import milliseconds
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -188,6 +190,7 @@ class _Resolver:
                 self._app.serde(kept.value),
                 kept.version,
                 kept.upgrade,
+                kept.ttl,
             )
             for given, kept in declared.declared_stores.items()
         }
@@ -206,7 +209,14 @@ class _Resolver:
         )
 
     def _store(
-        self, stream: str, name: str, key: Serde, value: Serde, version: int, upgrade: str | None
+        self,
+        stream: str,
+        name: str,
+        key: Serde,
+        value: Serde,
+        version: int,
+        upgrade: str | None,
+        ttl: timedelta | None = None,
     ) -> Store:
         store = Store(
             name=name,
@@ -215,6 +225,7 @@ class _Resolver:
             value=value,
             version=version,
             upgrade=None if upgrade is None else self._function(upgrade),
+            ttl_ms=None if ttl is None else milliseconds(ttl),
         )
         self._stores.setdefault(stream, []).append(store)
         return store
@@ -225,6 +236,7 @@ class _Resolver:
         aggregates = step.aggregates
         store_name = declared.store or f"{stream}.{step.operator}"
         upgrade = None if aggregates is None else aggregates.upgrade
+        ttl = None if aggregates is None else aggregates.ttl
         kept = BYTES.name if aggregates is None else kept_serde(step, aggregates)
         store = Store(
             name=store_name,
@@ -234,6 +246,7 @@ class _Resolver:
             version=1 if aggregates is None else aggregates.version,
             upgrade=None if upgrade is None else self._function(upgrade),
             window=_window(declared),
+            ttl_ms=None if ttl is None else milliseconds(ttl),
         )
         self._stores.setdefault(stream, []).append(store)
         return Aggregate(

@@ -144,7 +144,8 @@ class JoinResolver:
         history_ms = None if declared.history is None else milliseconds(declared.history)
         past = history_ms is not None
         key = BYTES if past else self._app.serde(declared.key)
-        store = self._store(name, name, key, BYTES if past else row)
+        ttl_ms = None if declared.ttl is None else milliseconds(declared.ttl)
+        store = self._store(name, name, key, BYTES if past else row, ttl_ms)
         return Table(f"{name}: table", name, store, row, history_ms, on_error)
 
     def _stream_join(
@@ -182,8 +183,11 @@ class JoinResolver:
         serde = self._app.serde(stated or ("json" if way.new_value else way.value))
         return CHECKED_BYTES if serde is BYTES and way.new_value else serde
 
-    def _store(self, owner: str, name: str, key: Serde, value: Serde) -> Store:
-        store = Store(name, changelog_topic(self._app.spec.application, name), key, value)
+    def _store(
+        self, owner: str, name: str, key: Serde, value: Serde, ttl_ms: int | None = None
+    ) -> Store:
+        changelog = changelog_topic(self._app.spec.application, name)
+        store = Store(name, changelog, key, value, ttl_ms=ttl_ms)
         self._made(owner).append(store)
         return store
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from eosframework.topology.declared import Declared
-from eosframework.topology.durations import Duration
+from eosframework.topology.durations import Duration, Ttl
 from eosframework.topology.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
@@ -93,12 +93,34 @@ class SourceSpec(Declared):
     """For a table: how far back its rows are known. A stream that is joined with it finds the row
     that was current at each record's time."""
 
+    ttl: Ttl = None
+    """For a table: how long a row counts; it is absent once stream time is further than this past
+    its own time. Default: until it is replaced or deleted."""
+
     global_: bool = Field(default=False, alias="global")
     """Whether every process reads the whole topic into memory, to join with its rows by any key."""
 
     name: str | None = None
     """Name of the sub-topology that this source belongs to, part of its transactional ids.
     Default: the name of its first declared stream."""
+
+    @model_validator(mode="after")
+    def _ttl_fits(self) -> Self:
+        if self.ttl is None:
+            return self
+        if self.global_:
+            raise ValueError(
+                "ttl is for the rows of tasks, which have a time; a global table has none. Leave "
+                "ttl out, or leave out global and join by the record's key"
+            )
+        if self.history is not None:
+            raise ValueError(
+                "ttl is for tables without history, whose current rows stay current until they "
+                "change; leave out ttl, or history"
+            )
+        if not self.table:
+            raise ValueError("ttl is for the rows of a table; state table: true as well")
+        return self
 
     @property
     def is_table(self) -> bool:

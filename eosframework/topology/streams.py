@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
 from eosframework.topology.joining import Joinable
+from eosframework.topology.keeping import StoreOptions, declared_store
 from eosframework.topology.keyed import KeyedStream
 from eosframework.topology.recording import FunctionLike, Node, Recording, caller
 from eosframework.topology.spec import (
@@ -71,23 +72,24 @@ class Stream(Joinable):
         self,
         function: FunctionLike,
         *,
-        stores: Mapping[str, SerdeLike] | None = None,
+        stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
     ) -> Stream:
         """Call a function with the whole record and go on with the records it gives, if any.
 
         Args:
             function: takes the record; with stores or timers, also a `Context`.
-            stores: serde of the values by the name of each store: `context.store(name)`.
+            stores: by the name of each store, as in `context.store(name)`, the serde of its
+                values, or its `StoreOptions`.
             on_timer: takes key, time in milliseconds and context when a timer is due that was set
                 with `context.set_timer`; gives records like the function.
         """
         if stores is None and on_timer is None:
             return self._step("process", function)
-        reference, serde = self.recording.reference, self.recording.serde
+        reference = self.recording.reference
         declared = {
             "call": reference("process", function),
-            "stores": {name: {"value": serde(value)} for name, value in (stores or {}).items()},
+            "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
             "on_timer": None if on_timer is None else reference("on_timer", on_timer),
         }
         return self.declared("process", declared)

@@ -85,3 +85,8 @@ def add_to_total(total: dict[str, int], value: dict[str, int]) -> dict[str, int]
     total["count"] += 1
     total["sum"] += value["n"]
     return total
+
+
+def fifties(record: Any) -> str:
+    """Give fifty numbers in a row the same key, of ten."""
+    return str(record.value["n"] // 50 % 10)

@@ -32,6 +32,9 @@ class Change:
     def offset(self) -> int:
         return self._offset
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._offset
+
 
 class SlowChangelog:
     """Gives ten records in each slice, which takes its whole time."""
