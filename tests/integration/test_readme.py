@@ -34,9 +34,9 @@ def test_the_topology_of_the_readme_is_good(tmp_path: Path, language: str, file:
 def test_the_windows_of_the_readme_are_good(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "examples" / "flights" / "flights.py", tmp_path)
     folder = Folder(tmp_path, "127.0.0.1:1")
-    functions = "carrier = no_delay = add_delay = lambda *given: given"
-    topology, windows = snippets("python")[:2]
-    folder.write("app.py", "\n".join([topology, functions, windows]))
+    folder.write("app.py", "\n".join(snippets("python")[:2]))
+    found = folder.run("lint", "app.py", "--json").json
+    assert (found["errors"], found["warnings"]) == (0, 0), found
     [stored] = [
         part["stores"]
         for part in folder.run("describe", "app.py", "--json").json["sub_topologies"]
