@@ -21,7 +21,7 @@ from eosframework.topology.graph import (
     TableSink,
     Window,
 )
-from eosframework.topology.joined import GlobalTable, Lookup, Table
+from eosframework.topology.joined import GlobalTable, JoinSide, Lookup, StreamJoin, Table
 from eosframework.topology.walk import AnyNode, followers_of, nodes_of
 from eosframework.txnid import co_partitioned, registry_topic, tasks
 
@@ -322,8 +322,20 @@ def _edges(node: AnyNode, nodes: _Ids, topics: _Ids) -> Iterator[str]:
                 yield f"{nodes.of(id(table))} -. rows .-> {name}"
             case _:
                 pass
+    if (late := _late_topic(node)) is not None:
+        yield f"{name} -. late .-> {topics.of(late)}"
     if node.on_error.topic is not None and not isinstance(node, Sink):
         yield f"{name} -. on error .-> {topics.of(node.on_error.topic)}"
+
+
+def _late_topic(node: AnyNode) -> str | None:
+    match node:
+        case Aggregate():
+            return node.store.window.late if node.store.window is not None else None
+        case JoinSide() if isinstance(node.join, StreamJoin):
+            return node.join.late
+        case _:
+            return None
 
 
 def _quote(text: str) -> str:

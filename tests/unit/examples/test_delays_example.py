@@ -11,8 +11,10 @@ import pytest
 from eosframework.records import Record, WindowResult
 from eosframework.references import find
 from eosframework.testing import TopologyTestDriver, crash_everywhere
+from eosframework.topology.describe import as_mermaid
 from eosframework.topology.lint import lint
 from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "examples" / "flights"
 DELAYS = str(FOLDER / "delays.yaml")
@@ -200,3 +202,9 @@ def test_a_crash_at_any_step_changes_nothing(partitions: int) -> None:
         land(driver, flight(12, 0, 5, arr_delay=None), flight(18, 0, 6, dest="SJU"))
 
     assert crash_everywhere(DELAYS, scenario, partitions=partitions) > 50
+
+
+def test_the_picture_in_its_readme_is_that_of_the_topology() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    picture = text.partition("```mermaid\n")[2].partition("\n```")[0]
+    assert picture == as_mermaid(resolve(load_app(DELAYS)))

@@ -64,6 +64,19 @@ def test_the_diagram_links_only_nodes_that_it_declares(graph: Graph) -> None:
         assert {line.split()[0], line.split()[-1]} <= declared
 
 
+def test_the_diagram_shows_where_late_records_go() -> None:
+    text = """
+application: a
+sources: {s: {topic: s, key: string, value: json}, t: {topic: t, key: string, value: json}}
+streams:
+  counted: {from: s, steps: [{count: {window: {tumbling: 1h, late: too_late}}}], to: out}
+  both: {from: s, steps: [{join: {with: t, by: "m:shape", within: 1h, late: too_late}}], to: out}
+"""
+    lines = as_mermaid(resolve(read(text))).splitlines()
+    (late,) = (line.strip().partition("[")[0] for line in lines if "too_late" in line)
+    assert sum(line.endswith(f"-. late .-> {late}") for line in lines) == 3
+
+
 def _refer(schema: Any) -> set[str]:
     if isinstance(schema, dict):
         own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set[str]()
