@@ -1,0 +1,88 @@
+"""A cutover takes place once and as a whole, whatever is killed and whoever comes meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import KafkaService
+from tests.support.handed_over import HandedOver
+from tests.support.pipeline import wait_until
+
+RECORDS = 1050
+
+
+@pytest.fixture
+def history(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[HandedOver]:
+    name = unique_name("handed")
+    made = HandedOver(kafka.bootstrap_servers, name, tmp_path / name)
+    yield made
+    made.stop()
+
+
+def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its_state(
+    history: HandedOver,
+) -> None:
+    history.make_history(RECORDS)
+    for point in (
+        "cutover.after_join",
+        "cutover.after_init",
+        "transaction.after_send_offsets",
+        "transaction.before_commit",
+    ):
+        killed = history.cutover(faults=[f"{point}=kill@1"])
+        assert killed.exit_code == -signal.SIGKILL, killed.err
+        assert history.committed_at(history.source) == [-1001], point
+    history.feed(RECORDS)
+    killed = history.cutover(faults=["transaction.after_commit=kill@1"])
+    assert killed.exit_code == -signal.SIGKILL, killed.err
+
+    done = history.cutover("--json")
+    assert done.exit_code == 0, done.err
+    assert done.json["was_before"] is True
+    expected = {(p["topic"], p["partition"]): p["offset"] for p in done.json["positions"]}
+    assert len(expected) == 3
+    for topic in {topic for topic, _ in expected}:
+        assert history.committed_at(topic) == [expected[topic, 0]]
+
+    history.finish_live()
+    assert history.findings() == []
+
+
+def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedOver) -> None:
+    history.make_history(RECORDS)
+    cutover = history.start_command(
+        "backfill cutover", "--job", "history", faults=["transaction.before_commit=hold@1"]
+    )
+    faults = history.fault_directory
+    wait_until((faults / "transaction.before_commit.fired").exists, "the cutover's commit")
+    early = history.work("early")
+    wait_until(lambda: history.members() == 2, "the worker in the group")
+    (faults / "release").touch()
+    _, err = cutover.communicate(timeout=60)
+    assert cutover.returncode == 0, err.decode()
+    early.wait_for_event("task_assigned", 3)
+    early.signal(signal.SIGTERM)
+    assert early.wait() == 0, early.log[-4000:]
+
+    history.feed(RECORDS)
+    refused = history.cutover("--json")
+    assert refused.json["was_before"] is True
+    history.finish_live()
+    assert history.findings() == []
+
+
+def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: HandedOver) -> None:
+    history.make_history(100)
+    worker = history.work("early", faults=["takeover.before_init=stop@1"])
+    worker.wait_for_fault("takeover.before_init")
+    refused = history.cutover()
+    assert refused.exit_code == 1
+    assert "1 running worker" in refused.error
+    assert history.committed_at(history.source) == [-1001]
+    worker.signal(signal.SIGKILL)
