@@ -2,23 +2,28 @@
 
 A test that asks for `kafka` gets the marker of that name and a real broker: the one in
 EOS_TEST_BOOTSTRAP, else an embedded one, started once per run. The same holds for `postgres`, with
-EOS_TEST_DSN; `database` is a new, empty database on it.
+EOS_TEST_DSN; `database` is a new, empty database on it. `spark` is a session that a module has for
+itself.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from eosframework.embedded import start_kafka, start_postgres
 from eosframework.errors import EosError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -48,6 +53,12 @@ QUICK_POSTGRES = {
 """Nothing here survives a crash of the machine; tests that kill the server start their own."""
 
 
+SMALL_SPARK = {"spark.driver.memory": "600m"}
+
+SOCKETS_OF_SPARK = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+"""pyspark leaves the sockets on which it got rows to the garbage collector."""
+
+
 @dataclass(frozen=True)
 class KafkaService:
     """A real broker for tests."""
@@ -72,9 +83,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for service in ("kafka", "postgres"):
+        for service in ("kafka", "postgres", "spark"):
             if service in getattr(item, "fixturenames", ()):
                 item.add_marker(service)
+        if item.get_closest_marker("spark"):
+            item.add_marker(SOCKETS_OF_SPARK)
         if UNIT in item.path.parents:
             item.add_marker(pytest.mark.disable_socket)
             if item.get_closest_marker("timeout") is None:
@@ -120,6 +133,24 @@ def postgres(
         yield PostgresService(server.dsn)
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session as a backfill starts one; its tasks run two at a time and are tried four times."""
+    from eosframework.backfill.session import spark_session
+
+    try:
+        session = spark_session("local[2,4]", SMALL_SPARK)
+    except EosError as error:
+        if request.config.getoption("--require-services"):
+            raise
+        pytest.skip(f"no Spark could be started: {error}")
+    try:
+        yield session
+    finally:
+        session.stop()
+        gc.collect()
 
 
 @pytest.fixture

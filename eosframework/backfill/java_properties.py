@@ -1,0 +1,184 @@
+"""How to connect, in the words of Kafka's client of Java, with which Spark reads.
+
+Settings speak librdkafka's language. What secures a connection is said again in Java's;
+certificates and keys go along as text, so that executors need no files. What only tunes librdkafka
+is left out. What secures the connection and has no counterpart is refused by name, unless the user
+says in Java's own words what stands for it (`kafka.NAME` among Spark's options).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from eosframework.config import KafkaSettings
+from eosframework.config.settings import FORBIDDEN_PROPERTIES
+from eosframework.errors import ConfigurationError
+
+PREFIX = "kafka."
+"""Of options for the client of Java."""
+
+_FIXED = {"isolation.level": "read_committed", "allow.auto.create.topics": "false"}
+_UNSECURED = ("client.dns.lookup", "client.id", "client.rack")
+_MODULES = "org.apache.kafka.common.security"
+_LOGIN_MODULES = {
+    "PLAIN": f"{_MODULES}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule",
+}
+_OAUTH = f"{_MODULES}.oauthbearer"
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
+_SYSTEM_CERTIFICATES = "probe"
+
+
+def java_properties(settings: KafkaSettings, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with which Spark connects to the cluster.
+
+    Args:
+        settings: the cluster and librdkafka's properties.
+        options: of which those that begin with `kafka.` come before what the settings say.
+
+    Raises:
+        ConfigurationError: a property cannot be said in Java's words, or a file of it cannot be
+            read; names the property.
+    """
+    own = {n.removeprefix(PREFIX): v for n, v in options.items() if n.startswith(PREFIX)}
+    for name, value in own.items():
+        if reason := FORBIDDEN_PROPERTIES.get(name):
+            raise ConfigurationError(f"option {PREFIX}{name}={value} cannot be used: {reason}")
+    theirs = {name: _text(value) for name, value in settings.properties.items()}
+    protocol = theirs.pop("security.protocol", "plaintext").upper()
+    java = {"bootstrap.servers": settings.bootstrap_servers, "security.protocol": protocol}
+    java |= {name: theirs[name] for name in _UNSECURED if name in theirs}
+    if protocol.startswith("SASL"):
+        java |= _sasl(_family(theirs, "sasl.", "enable.sasl.", "https."), own)
+    if protocol.endswith("SSL"):
+        java |= _tls(_family(theirs, "ssl.", "enable.ssl."), own)
+    return {f"{PREFIX}{name}": value for name, value in {**java, **own, **_FIXED}.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _family(properties: Mapping[str, str], *prefixes: str) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name.startswith(prefixes)}
+
+
+def _refuse(left: Mapping[str, str], own: Mapping[str, str], family: str, instead: str) -> None:
+    """Refuse what was not said in Java's words, unless the user has said something of the kind."""
+    if left and not _family(own, family):
+        raise ConfigurationError(
+            f"kafka.properties: Spark reads with Kafka's client of Java, which has no "
+            f"counterpart to {', '.join(sorted(left))}; say what stands for it in Java's words, "
+            f"for example --spark {PREFIX}{instead}"
+        )
+
+
+def _sasl(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return who connects; takes from `left` what that says."""
+    mechanism = left.pop("sasl.mechanisms", left.pop("sasl.mechanism", "GSSAPI")).upper()
+    java = {"sasl.mechanism": mechanism}
+    if "sasl.jaas.config" in own:
+        return java
+    if module := _LOGIN_MODULES.get(mechanism):
+        username, password = left.pop("sasl.username", ""), left.pop("sasl.password", "")
+        java["sasl.jaas.config"] = _jaas(module, {"username": username, "password": password})
+        left.clear()
+    elif mechanism == "OAUTHBEARER" and left.pop("sasl.oauthbearer.method", "").lower() == "oidc":
+        java |= _oidc(left)
+    else:
+        left.setdefault(f"sasl.mechanism={mechanism}", "")
+    _refuse(left, own, "sasl.", "sasl.jaas.config=…")
+    return java
+
+
+def _oidc(left: dict[str, str]) -> dict[str, str]:
+    """Return how to ask for tokens; takes from `left` what that says."""
+    own_names = ("client.id", "client.secret")
+    credentials = {
+        "clientId" if name == "client.id" else "clientSecret": left.pop(f"sasl.oauthbearer.{name}")
+        for name in own_names
+        if f"sasl.oauthbearer.{name}" in left
+    }
+    if scope := left.pop("sasl.oauthbearer.scope", ""):
+        credentials["scope"] = scope
+    for extension in filter(None, left.pop("sasl.oauthbearer.extensions", "").split(",")):
+        name, _, value = extension.partition("=")
+        credentials[f"extension_{name}"] = value
+    if left.get("sasl.oauthbearer.grant.type") == "client_credentials":
+        del left["sasl.oauthbearer.grant.type"]
+    return {
+        "sasl.jaas.config": _jaas(f"{_OAUTH}.OAuthBearerLoginModule", credentials),
+        "sasl.login.callback.handler.class": f"{_OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": left.pop("sasl.oauthbearer.token.endpoint.url", ""),
+    }
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    given = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    return f"{module} required {given};"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the parser of JAAS reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _tls(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return whom to trust and what to show; takes from `left` what that says."""
+    java: dict[str, str] = {}
+    if left.get("enable.ssl.certificate.verification") == "true":
+        del left["enable.ssl.certificate.verification"]
+    if algorithm := left.pop("ssl.endpoint.identification.algorithm", ""):
+        java["ssl.endpoint.identification.algorithm"] = algorithm.replace("none", "")
+    if left.get("ssl.ca.location") == _SYSTEM_CERTIFICATES:
+        del left["ssl.ca.location"]
+    if trusted := _content(left, "ssl.ca.pem", "ssl.ca.location"):
+        java["ssl.truststore.type"] = "PEM"
+        java["ssl.truststore.certificates"] = "\n".join(_CERTIFICATE.findall(trusted))
+    java |= _identity(left)
+    _refuse(left, own, "ssl.", "ssl.engine.factory.class=…")
+    return java
+
+
+def _identity(left: dict[str, str]) -> dict[str, str]:
+    """Return the client's own certificate; takes from `left` what that says."""
+    password = left.pop("ssl.key.password", "")
+    if location := left.pop("ssl.keystore.location", ""):
+        store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": location}
+        return {**store, "ssl.keystore.password": left.pop("ssl.keystore.password", password)}
+    chain = _content(left, "ssl.certificate.pem", "ssl.certificate.location")
+    key = _content(left, "ssl.key.pem", "ssl.key.location")
+    if not chain or not key:
+        return {}
+    if "PRIVATE KEY-----" not in key or re.search("BEGIN (RSA|EC|DSA) PRIVATE KEY", key):
+        raise ConfigurationError(
+            "kafka.properties: the private key (ssl.key.location or ssl.key.pem) is not in the "
+            "form PKCS#8, the only one that Kafka's client of Java reads; convert it: "
+            "openssl pkcs8 -topk8 -in KEY -out NEW_KEY (librdkafka reads it as well)"
+        )
+    java = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "\n".join(_CERTIFICATE.findall(chain)),
+        "ssl.keystore.key": key.strip(),
+    }
+    return {**java, "ssl.key.password": password} if "BEGIN ENCRYPTED" in key else java
+
+
+def _content(left: dict[str, str], text: str, location: str) -> str:
+    """Return what one property says, or what is in the file or folder that the other names."""
+    place = left.pop(location, "")
+    if text in left or not place:
+        return left.pop(text, "")
+    path = Path(place)
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return "\n".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"kafka.properties: {location}={place} cannot be read: {error}; Spark is given what "
+            f"it holds"
+        ) from error

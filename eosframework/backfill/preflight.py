@@ -1,0 +1,161 @@
+"""What a backfill needs of Spark, looked at before anything is started.
+
+1. pyspark and pyarrow here  2. a Java that runs Spark  3. the connector to Kafka
+4. on the executors: Python and eosframework as here
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from eosframework.backfill.jvm import class_exists
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+_INSTALL = "run: pip install 'eosframework[spark]'"
+_NAME_PYTHON = (
+    "name another Python with --spark spark.pyspark.python=PATH or the variable PYSPARK_PYTHON"
+)
+_SPARK_SERIES = "4"
+_MOST_TASKS = 1000
+
+_Answer = tuple[str, str, str, str]
+"""Of an executor: host, interpreter, version and what is missing."""
+
+
+def check_packages() -> None:
+    """Make sure that pyspark and pyarrow are here, in versions that do (1).
+
+    Raises:
+        ConfigurationError: names the package that is missing, or the version that is too old.
+    """
+    for name in ("pyspark", "pyarrow"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"a backfill runs on Spark, but the package {name} is not installed; {_INSTALL}"
+            ) from error
+    version: str = import_module("pyspark").__version__
+    if version.partition(".")[0] != _SPARK_SERIES:
+        raise ConfigurationError(
+            f"pyspark {version} is installed, but a backfill needs version "
+            f"{_SPARK_SERIES}; {_INSTALL}"
+        )
+
+
+def check_session(spark: SparkSession) -> None:
+    """Make sure that a session can be used: a classic one that has the connector (3).
+
+    Raises:
+        ConfigurationError: says what is missing and how to add it.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "the session is one of Spark Connect, which does not let a backfill reach the cluster "
+            "files and jars that it needs; use a classic SparkSession, for example one that "
+            "spark-submit starts"
+        )
+    if not class_exists(spark, CONNECTOR):
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        raise ConfigurationError(
+            f"this Spark session cannot read Kafka: the class {CONNECTOR} is missing. Start it "
+            f"with --packages {package} (spark-submit), or with .config('spark.jars.packages', "
+            f"'{package}'), or let the backfill start its own session"
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Executor:
+    """What one executor said of itself.
+
+    Args:
+        version: of eosframework.
+        missing: why that cannot be used there; empty: it can.
+    """
+
+    host: str
+    interpreter: str
+    version: str
+    missing: str
+
+
+def check_executors(spark: SparkSession) -> list[Executor]:
+    """Make sure that executors have this Python and this eosframework, by a small job (4).
+
+    Raises:
+        ConfigurationError: names the host, what it has and what it should have.
+    """
+    look = _looking()
+    here = Executor(*look(0))
+    executors = sorted(Executor(*answer) for answer in _ask(spark, look))
+    for executor in executors:
+        where = f"the executor on {executor.host} ({executor.interpreter})"
+        if executor.missing:
+            raise ConfigurationError(
+                f"{where} cannot run eosframework: {executor.missing}. Install eosframework "
+                f"{here.version} with its extra 'spark' there, or {_NAME_PYTHON}"
+            )
+        if executor.version != here.version:
+            raise ConfigurationError(
+                f"{where} has eosframework {executor.version}, but here it is {here.version}; "
+                f"install the same version there, or {_NAME_PYTHON}"
+            )
+    return executors
+
+
+def _looking() -> Callable[[int], _Answer]:
+    """Return what an executor runs; it is carried there as it is, because it is no module's."""
+
+    def look(_: int) -> _Answer:
+        import platform
+        import sys
+        from importlib import import_module, metadata
+
+        missing = version = ""
+        try:
+            version = metadata.version("eosframework")
+            for name in ("eosframework.kafka", "pyarrow"):
+                import_module(name)
+        except Exception as error:
+            missing = f"{type(error).__name__}: {error}"
+        return platform.node(), sys.executable, version, missing
+
+    return look
+
+
+def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
+    """Return what the executors say; with more tasks than cores, each of them is reached."""
+    from py4j.protocol import Py4JJavaError
+
+    context = spark.sparkContext
+    tasks = min(2 * context.defaultParallelism, _MOST_TASKS)
+    try:
+        return set(context.parallelize(range(tasks), tasks).map(look).collect())
+    except Py4JJavaError as error:
+        raise ConfigurationError(_failed_job(str(error))) from error
+
+
+def _failed_job(text: str) -> str:
+    """Return what to do about a job that did not get as far as to look."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if "PYTHON_VERSION_MISMATCH" in text:
+        found = re.search(r"different version: (\S+)", text)
+        its = found[1] if found else "another version"
+        return (
+            f"executors run Python {its}, but here it is {here}; functions are carried there as "
+            f"they are, so {_NAME_PYTHON}, which has to be {here}"
+        )
+    if missing := re.search(r'Cannot run program "([^"]+)"', text):
+        return f"executors have no {missing[1]!r}; {_NAME_PYTHON}"
+    reason = next((line for line in text.splitlines() if "Exception" in line), text[:200])
+    return f"a small job on the executors failed: {reason.strip()}; nothing was started"

@@ -1,0 +1,139 @@
+"""The Spark session of a backfill: started here, or a part of one that the caller has.
+
+A session of our own is given its settings without any change to the caller's: both share the
+SparkContext, its executors and jars, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from eosframework.backfill.preflight import check_packages, check_session
+from eosframework.embedded.jars import fetched, spark_connector
+from eosframework.embedded.java import find_spark_java
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*,4]"
+"""All cores of this machine; a task is tried four times, as on a cluster."""
+
+KAFKA_PREFIX = "kafka."
+"""Of options that are meant for Spark's Kafka client, not for Spark."""
+
+_CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13"
+
+_FOR_QUERIES = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20),
+    "spark.sql.files.minPartitionNum": "1",
+}
+"""Adaptive execution would join partitions of a shuffle, and so tasks; how files
+are split must not depend on the size of the cluster."""
+
+_STARTING = {
+    "spark.log.level": "WARN",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Unless the user says otherwise."""
+
+
+def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSession:
+    """Return a session for backfills: on the context that is active, else on a new one.
+
+    Args:
+        master: where Spark runs, as spark-submit takes it; None: on this machine, or where
+            spark-submit says.
+        options: Spark's settings by name; those for the Kafka client (`kafka.…`) are passed over.
+
+    Raises:
+        ConfigurationError: Spark, its connector to Kafka or a Java that runs it is not there, or
+            an option cannot be set; nothing was started.
+        ComponentFailed: the connector cannot be fetched.
+    """
+    check_packages()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    given = {name: v for name, v in options.items() if not name.startswith(KAFKA_PREFIX)}
+    running: Any = cast(Any, SparkContext)._active_spark_context  # noqa: SLF001
+    if running is not None:
+        if master is not None and master != running.master:
+            raise ConfigurationError(
+                f"Spark already runs on {running.master!r} in this process, so it cannot be "
+                f"{master!r}; stop that session or leave the master out"
+            )
+        return own_session(SparkSession.builder.getOrCreate(), given)
+    return own_session(_started(master, given), {})
+
+
+def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session of our own on the context of the caller's, which stays as it is.
+
+    Raises:
+        ConfigurationError: the session cannot read Kafka, or an option cannot be set any more.
+    """
+    from pyspark.errors import PySparkException
+
+    check_session(spark)
+    session = spark.newSession()
+    for name, value in {**_FOR_QUERIES, **(options or {})}.items():
+        try:
+            session.conf.set(name, value)
+        except PySparkException as error:
+            raise ConfigurationError(
+                f"{name}={value} cannot be set, because Spark already runs; give it where that "
+                f"session is started"
+            ) from error
+    return session
+
+
+def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
+    """Start Spark; where spark-submit started this process, as it says."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("eosframework backfill")
+    settings = {**_STARTING, **_FOR_QUERIES, **given}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = master or given.get("spark.master") or LOCAL
+        settings = {**_of_master(master), **settings, **_with_connector(given)}
+        os.environ["JAVA_HOME"] = str(find_spark_java().parent.parent)
+        python = given.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+        os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    if master is not None:
+        builder = builder.master(master)
+    return builder.config(map=dict(settings)).getOrCreate()
+
+
+def _of_master(master: str) -> dict[str, str]:
+    if not master.startswith("local"):
+        return {}
+    loopback = "127.0.0.1"
+    return {
+        "spark.driver.host": loopback,
+        "spark.driver.bindAddress": loopback,
+        "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/eosframework-spark-{os.getuid()}",
+    }
+
+
+def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that brings the connector, unless the user or the Spark here has it."""
+    import pyspark
+
+    jars = given.get("spark.jars", "")
+    if _CONNECTOR_JAR in jars or _CONNECTOR_JAR in given.get("spark.jars.packages", ""):
+        return {}
+    home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+    if any((home / "jars").glob(f"{_CONNECTOR_JAR}*")):
+        return {}
+    ours = sorted(fetched(spark_connector(pyspark.__version__)).glob("*.jar"))
+    return {"spark.jars": ",".join([*filter(None, jars.split(",")), *map(str, ours)])}
