@@ -38,6 +38,7 @@ POINTS = frozenset(
         "relay.after_position",
         "relay.before_clean",
         "relay.after_clean",
+        "backfill.after_complete",
     }
 )
 

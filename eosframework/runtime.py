@@ -204,7 +204,7 @@ def _state(
     # Whoever keeps nothing needs no stores.
     from eosframework.stateful import local_state
 
-    return local_state(graph, settings, instance, facts, admin, shared)
+    return local_state(graph, settings, instance, facts.topics, admin, shared)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eosframework.config import Settings
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin import ClusterAdmin, TopicFacts
 from eosframework.kafka.changelogs import KafkaChangelogs
-from eosframework.kafka.guards import Facts
 from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing.global_tables import GlobalTables
@@ -22,7 +23,7 @@ def local_state(
     graph: Graph,
     settings: Settings,
     instance: str,
-    facts: Facts,
+    topics: Mapping[str, TopicFacts],
     admin: ClusterAdmin,
     shared: SharedStores | None = None,
 ) -> LocalState:
@@ -32,7 +33,7 @@ def local_state(
         graph: of the application.
         settings: of the worker.
         instance: its name.
-        facts: of the cluster, when the worker starts.
+        topics: every topic that the graph names, as it was found when the worker starts.
         admin: asks the cluster.
         shared: lets other threads read the stores; None: nobody does.
 
@@ -41,35 +42,38 @@ def local_state(
     """
     stores = {
         part.name: [
-            StoreIdentity(store.name, facts.topics[store.changelog].topic_id, LAYOUT)
+            StoreIdentity(store.name, topics[store.changelog].topic_id, LAYOUT)
             for store in part.stores
         ]
         for part in graph.sub_topologies
         if part.stores
     }
     kept = [
-        _tombstones_kept_seconds(facts, store.changelog)
+        _tombstones_kept_seconds(topics[store.changelog])
         for part in graph.sub_topologies
         for store in part.stores
     ]
+    partitions = {name: topic.partitions for name, topic in topics.items()}
     log = KafkaChangelogs(settings.kafka, admin)
     return LocalState(
         state_backend(settings.state, graph.application, instance),
         stores,
-        task_counts(graph, facts.partitions),
+        task_counts(graph, partitions),
         Restoring(log, min(kept, default=TOMBSTONES_KEPT_SECONDS)),
         shared,
-        _global_tables(graph, facts, log),
+        _global_tables(graph, partitions, log),
         MemoryState(),
     )
 
 
-def _global_tables(graph: Graph, facts: Facts, log: KafkaChangelogs) -> GlobalTables | None:
+def _global_tables(
+    graph: Graph, partitions: Mapping[str, int], log: KafkaChangelogs
+) -> GlobalTables | None:
     topics = {table.topic for table in graph.global_tables}
-    return GlobalTables(log, {t: facts.partitions[t] for t in topics}) if topics else None
+    return GlobalTables(log, {t: partitions[t] for t in topics}) if topics else None
 
 
-def _tombstones_kept_seconds(facts: Facts, changelog: str) -> float:
-    values = facts.topics[changelog].values
+def _tombstones_kept_seconds(changelog: TopicFacts) -> float:
+    values = changelog.values
     kept = None if values is None else values.get("delete.retention.ms")
     return TOMBSTONES_KEPT_SECONDS if kept is None else int(kept) / 1000

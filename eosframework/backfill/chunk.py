@@ -1,0 +1,69 @@
+"""The records of an open transaction: kept until it is committed, to be run again if it is not."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+
+Run = tuple[TopicPartition, Sequence[Message]]
+"""Messages of one partition, in offset order."""
+
+
+class Chunk:
+    """Records in the order in which they are run.
+
+    Args:
+        most_records: with so many it is full.
+        most_bytes: with so many in values it is full.
+    """
+
+    def __init__(self, most_records: int, most_bytes: int) -> None:
+        self._most_records = most_records
+        self._most_bytes = most_bytes
+        self._runs: deque[Run] = deque()
+        self._records = 0
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it should be committed before more comes."""
+        return self._records >= self._most_records or self._bytes >= self._most_bytes
+
+    def add(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+        """Keep messages that come behind all others."""
+        self._runs.append((partition, messages))
+        self._records += len(messages)
+        self._bytes += bytes_in(messages)
+
+    def records_before(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Return how many records lie before positions."""
+        return sum(place_of(messages, positions[p]) for p, messages in self._runs)
+
+    def drop_before(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Forget the records before positions, which are committed."""
+        kept = deque[Run]()
+        for partition, messages in self._runs:
+            if rest := messages[place_of(messages, positions[partition]) :]:
+                kept.append((partition, rest))
+        self._runs = kept
+        self._records = sum(len(messages) for _, messages in kept)
+        self._bytes = sum(bytes_in(messages) for _, messages in kept)
+
+
+def place_of(messages: Sequence[Message], position: int) -> int:
+    """Return how many of the messages lie before a position."""
+    if not messages or messages[-1].offset() < position:
+        return len(messages)
+    return bisect_left(messages, position, key=lambda message: message.offset())
+
+
+def bytes_in(messages: Sequence[Message]) -> int:
+    """Return how large the values are."""
+    return sum(len(message.value() or b"") for message in messages)

@@ -1,0 +1,201 @@
+"""What an attempt works with, made on an executor from what the driver sent."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from eosframework.backfill.job import TaskProgress
+from eosframework.backfill.log import JobLog
+from eosframework.backfill.marking import MarkedOutput
+from eosframework.backfill.packing import unpack
+from eosframework.backfill.work import Work
+from eosframework.config import Settings
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.snapshot import read_ranges
+from eosframework.kafka.worker_clients import producer_client
+from eosframework.processing.compile import CompiledPart, compile_part
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
+from eosframework.records import TopicPartition
+from eosframework.stateful import local_state
+from eosframework.topology.graph import Graph, SubTopology
+from eosframework.topology.joined import Lookup
+from eosframework.topology.walk import nodes_of
+from eosframework.txnid import TransactionalId
+
+GARBAGE_THRESHOLD = 50_000
+"""A batch makes thousands of tuples, all freed by their reference counts; walking them at every
+700th takes 3 to 7% of the time."""
+
+
+class ProgressLog(Protocol):
+    """The progress of tasks; see `JobLog`, whose methods raise ClusterUnreachable."""
+
+    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        """Return how far a task is, once all is decided."""
+        ...
+
+    def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        """Return how far a task is, as far as that is decided."""
+        ...
+
+    def newest_of_task(self, sub_topology: str, partition: int) -> tuple[int, TaskProgress] | None:
+        """Return what was last written, with its offset, whatever becomes of it."""
+        ...
+
+    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
+        """Return what to produce so that progress counts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What one attempt works with.
+
+    Args:
+        identity: of the task, the same for every attempt.
+        starts: of the task's source partitions.
+        ends: likewise, where they are offsets.
+        own_topics: of those that the task may write to: records there tell who wrote them.
+        holds_records: tells of ranges whether there is any record in them.
+        state: None: the sub-topology keeps nothing.
+    """
+
+    identity: TransactionalId
+    compiled: CompiledPart
+    settings: Settings
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    own_topics: frozenset[str]
+    outputs: TransactionalOutputs
+    log: ProgressLog
+    holds_records: Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]
+    state: LocalState | None = None
+
+    @property
+    def partition(self) -> int:
+        """Number of the task."""
+        return self.identity.partition
+
+    @property
+    def sub_topology(self) -> str:
+        """Name of the task's part of the topology."""
+        return self.compiled.part.name
+
+    def marked(self, output: TransactionalOutput) -> TransactionalOutput:
+        """Return an output whose records to own topics tell who wrote them."""
+        if not self.own_topics:
+            return output
+        return MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
+
+
+def refuse_receipts(settings: Settings) -> None:
+    """Raise if outputs are to have receipts: those count offsets, and a backfill counts rows.
+
+    Raises:
+        ConfigurationError: says how to go on.
+    """
+    if settings.worker.receipts:
+        raise ConfigurationError(
+            "worker.receipts=true cannot be kept by a backfill: a receipt names the offset of its "
+            "input record, and rows that Spark reads and merges have none. Backfill with "
+            "--set worker.receipts=false; live workers begin their receipts behind it"
+        )
+
+
+@contextmanager
+def equipped(work: Work, partition: int) -> Generator[Equipment]:
+    """Make what an attempt works with, and give it up after the block.
+
+    Raises:
+        ConfigurationError: a setting cannot be kept by a backfill.
+        RunError: the directory for stores cannot be used.
+    """
+    refuse_receipts(work.settings)
+    graph = unpack(work.graph)
+    part = next(part for part in graph.sub_topologies if part.name == work.sub_topology)
+    admin = ClusterAdmin(work.settings.kafka)
+    outputs = _outputs(work)
+    topics = {source.topic for source in part.sources}
+    own = [p for p in work.starts if p.partition == partition and p.topic in topics]
+    with _collecting_rarely(), tempfile.TemporaryDirectory(prefix="eosframework-") as directory:
+        state = _state(graph, part, work, admin, Path(directory))
+        try:
+            yield Equipment(
+                identity=TransactionalId.backfill(
+                    graph.application, f"{work.job}.{part.name}", partition
+                ),
+                compiled=compile_part(part),
+                settings=work.settings,
+                starts={p: work.starts[p] for p in sorted(own)},
+                ends={p: end for p in sorted(own) if (end := work.ends.get(p)) is not None},
+                own_topics=_written(part, work.own_topics),
+                outputs=outputs,
+                log=JobLog(work.job, graph.application, work.settings.kafka, admin),
+                holds_records=_looks(work.settings, admin),
+                state=state,
+            )
+        finally:
+            if state is not None:
+                state.close()
+            outputs.stop()
+
+
+def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
+    """Return those of some topics that a sub-topology may write to."""
+    return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
+
+
+def _outputs(work: Work) -> KafkaOutputs:
+    settings = work.settings
+    return KafkaOutputs(
+        producer_client(settings, work.facts.smallest_output_bytes),
+        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        assume_transaction_verification=settings.kafka.assume_transaction_verification,
+        topics=sorted(work.facts.topics),
+    )
+
+
+def _state(
+    graph: Graph, part: SubTopology, work: Work, admin: ClusterAdmin, directory: Path
+) -> LocalState | None:
+    """Return the state of one task, in a directory that goes with the attempt."""
+    looks_up = any(isinstance(node, Lookup) for node in nodes_of(part))
+    tables = graph.global_tables if looks_up else ()
+    if not part.stores and not tables:
+        return None
+    alone = replace(graph, sub_topologies=(part,), global_tables=tables)
+    state = work.settings.state.model_copy(update={"directory": directory})
+    settings = work.settings.model_copy(update={"state": state})
+    return local_state(alone, settings, "backfill", work.facts.topics, admin)
+
+
+def _looks(
+    settings: Settings, admin: ClusterAdmin
+) -> Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]:
+    def holds_records(ranges: Mapping[TopicPartition, tuple[int, int]]) -> bool:
+        bounds = admin.log_bounds(list(ranges))
+        kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
+        return any(messages for _, messages in read_ranges(settings.kafka, kept))
+
+    return holds_records
+
+
+@contextmanager
+def _collecting_rarely() -> Generator[None]:
+    """Let the garbage collector look once in a while instead of several times in each batch."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)

@@ -1,0 +1,63 @@
+"""Carries a graph to processes that lack the user's modules: their functions travel by value."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from eosframework.errors import TopologyError
+from eosframework.topology.graph import Graph
+
+_INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
+
+
+def pack(graph: Graph) -> bytes:
+    """Return a graph as bytes that any process with the framework can unpack.
+
+    Modules that are not installed packages, such as the file of the topology, go with it.
+
+    Raises:
+        TopologyError: a function holds something that cannot travel, such as a connection.
+    """
+    cloudpickle = _cloudpickle()
+    with ExitStack() as stack:
+        for module in user_modules():
+            cloudpickle.register_pickle_by_value(module)
+            stack.callback(cloudpickle.unregister_pickle_by_value, module)
+        try:
+            return cast(bytes, cloudpickle.dumps(graph))
+        except Exception as error:
+            raise TopologyError(
+                f"application {graph.application!r} cannot be sent to executors: {error}; expected "
+                f"functions that hold only plain values. Open connections, files and locks inside "
+                f"the function, at its first call"
+            ) from error
+
+
+def unpack(packed: bytes) -> Graph:
+    """Return the graph that was packed."""
+    loads: Callable[[bytes], Graph] = _cloudpickle().loads
+    return loads(packed)
+
+
+def user_modules() -> Iterator[ModuleType]:
+    """Give the imported modules that other machines cannot be expected to have."""
+    installed = [Path(sysconfig.get_path(name)).resolve() for name in _INSTALLED]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is None or name == "__main__" or name.partition(".")[0] == "eosframework":
+            continue
+        place = Path(file).resolve()
+        if not any(place.is_relative_to(root) for root in installed):
+            yield module
+
+
+def _cloudpickle() -> Any:
+    """Return the cloudpickle that executors have in any case: pyspark's own."""
+    return importlib.import_module("pyspark.cloudpickle")
