@@ -106,3 +106,19 @@ class JobLog:
 
 def _progress(entry: Any) -> TaskProgress | None:
     return None if entry is None else TaskProgress.from_entry(entry)
+
+
+def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -> list[JobState]:
+    """Return all jobs of an application as far as they are decided, in the order of their starts.
+
+    Raises:
+        ClusterUnreachable: nobody answered.
+    """
+    log = RegistryLog(application, settings, admin, settle_seconds=SETTLE_SECONDS)
+    if not log.exists():
+        return []
+    entries = log.decided(job_key(""))
+    names = {key.removeprefix(job_key("")).partition("/")[0] for key in entries}
+    found = (from_entries(name, entries) for name in sorted(names))
+    states = [state for state in found if state is not None]
+    return sorted(states, key=lambda state: state.job.created_at)

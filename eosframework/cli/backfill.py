@@ -6,6 +6,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.backfill_cutover import cutover
+from eosframework.cli.backfill_status import status
 
 commands = typer.Typer(
     help="Run a topology over history with Spark, and hand over to live workers.",
@@ -13,5 +14,5 @@ commands = typer.Typer(
 )
 app.add_typer(commands, name="backfill")
 
-for command in (cutover,):
+for command in (status, cutover):
     commands.command()(command)

@@ -25,9 +25,18 @@ class OpenedApplication:
 
 
 def open_application(
-    app_name: str, config: Path | None, assignments: list[str] | None
+    app_name: str,
+    config: Path | None,
+    assignments: list[str] | None,
+    suffix: str | None = None,
 ) -> OpenedApplication:
     """Load a topology and reach for its cluster.
+
+    Args:
+        app_name: what names the topology.
+        config: a file with settings.
+        assignments: single settings.
+        suffix: of the topology beside it; None: itself.
 
     Raises:
         UserError: the topology or a setting cannot be used.
@@ -36,10 +45,12 @@ def open_application(
     from eosframework.kafka.admin import ClusterAdmin
     from eosframework.kafka.registry import Registry
     from eosframework.topology.loader import load_app
+    from eosframework.topology.renaming import renamed
     from eosframework.topology.resolve import resolve
 
     settings = load_settings(config, assignments)
-    graph = resolve(load_app(app_name))
+    loaded = load_app(app_name)
+    graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
     admin = ClusterAdmin(settings.kafka)
     registry = Registry(
         graph.application,

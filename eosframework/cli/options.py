@@ -33,6 +33,11 @@ JobOption = Annotated[
     str, typer.Option("--job", metavar="NAME", help="Name of the backfill job.", show_default=False)
 ]
 
+SuffixOption = Annotated[
+    str | None,
+    typer.Option("--suffix", metavar="NAME", help="That of the job, where it was given one."),
+]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 

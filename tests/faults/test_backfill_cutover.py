@@ -29,6 +29,8 @@ def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its
     history: HandedOver,
 ) -> None:
     history.make_history(RECORDS)
+    status = history.command("backfill status", "--job", "history", "--json").json
+    assert (status["complete"], status["cut_over_at"]) == (True, None)
     for point in (
         "cutover.after_join",
         "cutover.after_init",
@@ -45,6 +47,8 @@ def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its
     done = history.cutover("--json")
     assert done.exit_code == 0, done.err
     assert done.json["was_before"] is True
+    [job] = history.command("backfill status", "--json").json["jobs"]
+    assert (job["job"], job["cut_over_at"]) == ("history", done.json["at"])
     expected = {(p["topic"], p["partition"]): p["offset"] for p in done.json["positions"]}
     assert len(expected) == 3
     for topic in {topic for topic, _ in expected}:

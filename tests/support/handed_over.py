@@ -234,7 +234,9 @@ class HandedOver(Pipeline):
             }
         )
         try:
-            return consumer.committed([TopicPartition(topic, n) for n in range(self.partitions)], timeout=20)
+            return consumer.committed(
+                [TopicPartition(topic, n) for n in range(self.partitions)], timeout=20
+            )
         finally:
             consumer.close()
 

@@ -1,0 +1,153 @@
+"""`eosframework backfill status`: the jobs of an application, and how far one of them is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    SuffixOption,
+)
+
+if TYPE_CHECKING:
+    from eosframework.backfill.state import JobState
+    from eosframework.backfill.status import JobStatus
+    from eosframework.cli.cluster import OpenedApplication
+
+LOOK_SECONDS = 1.0
+
+
+def status(
+    app_name: AppArgument,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="One job; else all are listed.")
+    ] = None,
+    suffix: SuffixOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing it until the job is complete.")
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print how far a job is: its stages and tasks, how fast it goes, when it will be done."""
+    from eosframework.cli.cluster import open_application
+    from eosframework.errors import ConfigurationError
+
+    if watch and (job is None or as_json):
+        raise ConfigurationError("--watch shows one job to people; give it with --job, no --json")
+    opened = open_application(app_name, config, assignments, suffix)
+    if job is None:
+        _list(opened, as_json)
+    elif watch:
+        _watch(opened, job)
+    else:
+        _show(opened, job, as_json)
+
+
+def _list(opened: OpenedApplication, as_json: bool) -> None:
+    import time
+
+    from eosframework.backfill.log import job_states
+    from eosframework.backfill.shown import headline
+    from eosframework.backfill.status import Watching
+
+    now = time.time()
+    states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
+    found = [Watching(opened.graph).look(state, now) for state in states]
+    if as_json:
+        report = {
+            "application": opened.graph.application,
+            "jobs": [_report(one, with_tasks=False) for one in found],
+        }
+        _print(report)
+    elif found:
+        typer.echo("\n".join(map(headline, found)))
+    else:
+        typer.echo(
+            f"application {opened.graph.application} has no backfill job; one that was started "
+            f"with a suffix is found with --suffix"
+        )
+
+
+def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
+    import time
+
+    from rich.console import Console
+
+    from eosframework.backfill.shown import drawn
+    from eosframework.backfill.status import Watching
+
+    found = Watching(opened.graph).look(_read(opened, job), time.time())
+    if as_json:
+        _print({"application": opened.graph.application, **_report(found)})
+    else:
+        Console().print(drawn(found))
+
+
+def _watch(opened: OpenedApplication, job: str) -> None:
+    import time
+
+    from rich.console import Console
+
+    from eosframework.backfill.shown import Shown, drawn
+
+    console = Console()
+    with Shown(opened.graph, console) as shown:
+        while not (found := shown.update(_read(opened, job))).complete:
+            time.sleep(LOOK_SECONDS)
+    if not console.is_terminal:
+        console.print(drawn(found))
+
+
+def _read(opened: OpenedApplication, job: str) -> JobState:
+    from eosframework.backfill.log import JobLog
+    from eosframework.errors import ConfigurationError
+
+    log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)
+    state = log.watch()
+    if state is None:
+        raise ConfigurationError(
+            f"application {opened.graph.application!r} has no backfill job {job!r}; leave --job "
+            f"out to see those that there are, and give --suffix if it was started with one"
+        )
+    return state
+
+
+def _report(found: JobStatus, *, with_tasks: bool = True) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    report: dict[str, Any] = {
+        "job": found.job.name,
+        "suffix": found.job.suffix,
+        "created_at": found.job.created_at,
+        "complete": found.complete,
+        "cut_over_at": found.cut_over_at,
+        "records": sum(stage.records for stage in found.stages),
+    }
+    if with_tasks:
+        report["stages"] = [
+            {
+                "stage": stage.name,
+                "complete": stage.complete,
+                "records": stage.records,
+                "done": stage.done,
+                "total": stage.total,
+                "per_second": stage.per_second,
+                "seconds_left": stage.seconds_left,
+                "tasks": [asdict(task) for task in stage.tasks],
+            }
+            for stage in found.stages
+        ]
+    return report
+
+
+def _print(report: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
