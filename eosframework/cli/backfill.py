@@ -6,6 +6,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.backfill_cutover import cutover
+from eosframework.cli.backfill_run import run
 from eosframework.cli.backfill_status import status
 
 commands = typer.Typer(
@@ -14,5 +15,5 @@ commands = typer.Typer(
 )
 app.add_typer(commands, name="backfill")
 
-for command in (status, cutover):
+for command in (run, status, cutover):
     commands.command()(command)

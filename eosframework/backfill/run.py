@@ -1,0 +1,250 @@
+"""Runs a started job: a Spark job for each stage, and what follows once its tasks are through.
+
+    R1. one stage after the other: rows in the tasks' order, an attempt for each task
+    R2. tasks that have no row in the range are completed, so that each has a position
+    R3. ends of own topics are written down, once everything that writes them is complete
+    R4. rows go to their tables
+
+Nothing is kept in this process that the registry does not have. It may be killed at any time, and
+the next start goes on. Spark's own calls run on a thread, so that the main one shows how far the
+tasks are and can be interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eosframework.backfill.attempt import Work
+from eosframework.backfill.executors import RESULT_SCHEMA, attempts, failure_of, finishing
+from eosframework.backfill.job import OffsetRange, ends_key
+from eosframework.backfill.kafka_rows import kafka_rows
+from eosframework.backfill.ordering import in_task_order
+from eosframework.backfill.packing import pack
+from eosframework.backfill.stages import Stage, writers_of
+from eosframework.backfill.start import Started
+from eosframework.backfill.state import JobState
+from eosframework.errors import RunError
+from eosframework.records import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Shown = Callable[[JobState], object]
+"""Told how far a job is, about once a second."""
+
+LOOK_SECONDS = 1.0
+
+
+def run_stages(
+    spark: SparkSession, started: Started, shown: Shown, options: Mapping[str, str]
+) -> JobState:
+    """Run what is left of a job and return it complete.
+
+    Args:
+        spark: a session of ours.
+        started: the job.
+        shown: told how far it is.
+        options: for Spark's Kafka client.
+
+    Raises:
+        EosError: what an attempt failed with, or what the brokers said.
+        RunError: Spark gave up; its message is in it.
+    """
+    events = structlog.get_logger()
+    for stage in started.stages:
+        state = _state(started)
+        if not state.is_complete(stage.name, stage.partitions):
+            events.info("backfill_stage", job=state.job.name, stage=stage.name)
+            _run_stage(spark, started, state, stage, shown, options)
+        _fix_ends(started)
+    return _state(started)
+
+
+def _state(started: Started) -> JobState:
+    state = started.log.read()
+    if state is None:
+        raise RunError(
+            f"job {started.state.job.name!r} is gone from the registry of application "
+            f"{started.graph.application!r}, which somebody deleted meanwhile; what it has written "
+            f"stays, and it cannot go on"
+        )
+    return state
+
+
+def _run_stage(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    stage: Stage,
+    shown: Shown,
+    options: Mapping[str, str],
+) -> None:
+    """Run a stage: R1, then R2."""
+    work = _work(started, state, stage)
+    frame = _rows(spark, started, state, stage, options)
+    if frame is not None:
+        results = frame.mapInArrow(attempts(work), RESULT_SCHEMA)
+        _watched(spark, started, results.collect, shown)
+    after = _state(started)
+    left = [
+        number
+        for number in range(stage.partitions)
+        if (task := after.tasks.get((stage.name, number))) is None or not task.complete
+    ]
+    if left:
+        numbers = spark.sparkContext.parallelize(left, len(left))
+        _watched(spark, started, numbers.map(finishing(work)).collect, shown)
+
+
+def _work(started: Started, state: JobState, stage: Stage) -> Work:
+    in_log = [t for t in stage.topics if t not in stage.own_topics and t not in stage.files]
+    ranges = {
+        TopicPartition(topic, number): one
+        for topic in in_log
+        for number, one in enumerate(state.job.ranges[topic])
+    }
+    counted = {
+        TopicPartition(topic, number): 0
+        for topic in (*stage.own_topics, *stage.files)
+        for number in range(stage.partitions)
+    }
+    return Work(
+        graph=pack(started.graph),
+        settings=started.settings,
+        job=state.job.name,
+        sub_topology=stage.name,
+        partitions=stage.partitions,
+        starts={**{p: one.first for p, one in ranges.items()}, **counted},
+        ends={p: one.end for p, one in ranges.items()},
+        facts=started.facts,
+        own_topics=frozenset(writers_of(started.graph)),
+    )
+
+
+def _rows(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    stage: Stage,
+    options: Mapping[str, str],
+) -> DataFrame | None:
+    """Return the rows of a stage's unfinished tasks in their order; None: there are none."""
+    if stage.is_in_log_order:
+        ranges = _left_in_log(state, stage)
+        return kafka_rows(spark, started.settings.kafka, ranges, options) if ranges else None
+    frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
+    return in_task_order(spark, frames, pack(started.graph), stage.name, stage.partitions)
+
+
+def _left_in_log(state: JobState, stage: Stage) -> dict[TopicPartition, OffsetRange]:
+    """Return what is still to be read: what is committed already need not be fetched again."""
+    (topic,) = stage.topics
+    left: dict[TopicPartition, OffsetRange] = {}
+    for number, one in enumerate(state.job.ranges[topic]):
+        partition = TopicPartition(topic, number)
+        progress = state.tasks.get((stage.name, number))
+        first = one.first if progress is None else progress.by_partition()[partition]
+        if first < one.end and not (progress is not None and progress.complete):
+            left[partition] = OffsetRange(first=first, end=one.end)
+    return left
+
+
+def _topic_rows(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    stage: Stage,
+    topic: str,
+    options: Mapping[str, str],
+) -> DataFrame:
+    if topic in stage.files:
+        from eosframework.backfill.file_rows import file_rows
+
+        source = next(source for source in stage.part.sources if source.topic == topic)
+        return file_rows(spark, topic, state.job.files[topic], source)
+    ranges = _own_ranges(state, topic) if topic in stage.own_topics else state.job.ranges[topic]
+    return kafka_rows(
+        spark,
+        started.settings.kafka,
+        {TopicPartition(topic, number): one for number, one in enumerate(ranges)},
+        options,
+    )
+
+
+def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
+    bounds = zip(state.job.own_starts[topic], state.ends[topic], strict=True)
+    return [OffsetRange(first=first, end=end) for first, end in bounds]
+
+
+def _fix_ends(started: Started) -> None:
+    """Write down where own topics end of which every writer is complete (R3).
+
+    Nobody writes them afterwards: the application has no workers, and a zombie's transaction was
+    ended when its task's id was taken for the last time.
+    """
+    state = _state(started)
+    tasks = {stage.name: stage.partitions for stage in started.stages}
+    ended = [
+        topic
+        for topic, writers in writers_of(started.graph).items()
+        if topic not in state.ends and all(state.is_complete(w, tasks[w]) for w in writers)
+    ]
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in ended
+        for number in range(started.facts.partitions[topic])
+    ]
+    log = started.admin.log_bounds(partitions)
+    entries: dict[str, Any] = {
+        ends_key(state.job.name, topic): [log[p][1] for p in partitions if p.topic == topic]
+        for topic in ended
+    }
+    started.log.write(entries)
+
+
+def _watched(
+    spark: SparkSession, started: Started, action: Callable[[], Any], shown: Shown
+) -> None:
+    """Run a Spark action on a thread and tell how far the job is meanwhile.
+
+    Raises:
+        EosError: what an attempt failed with.
+        RunError: what else Spark gave up for.
+        KeyboardInterrupt: and the action is cancelled.
+    """
+    from pyspark import InheritableThread
+
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    group = f"eosframework backfill {started.state.job.name}"
+    spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
+    thread = InheritableThread(target=act, name="spark-action", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
+            if (state := started.log.watch()) is not None:
+                shown(state)
+    except BaseException:
+        spark.sparkContext.cancelJobGroup(group)
+        thread.join(started.settings.worker.stop_deadline_seconds)
+        raise
+    if failures:
+        error = failures[0]
+        raise failure_of(error) or RunError(
+            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again, "
+            f"and it goes on"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

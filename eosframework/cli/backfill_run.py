@@ -1,0 +1,129 @@
+"""`eosframework backfill run`: a topology over a closed range of history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from eosframework.backfill.state import JobState
+
+
+def run(
+    app_name: AppArgument,
+    job: JobOption,
+    start: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where ranges begin: beginning, a time, TOPIC=WHERE or TOPIC[N]=OFFSET. "
+            "Repeatable; later ones overrule earlier ones. Default: the beginning.",
+        ),
+    ] = None,
+    end: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="Where they end, likewise. Default: the end of each topic as it is now.",
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="TOPIC=FORMAT:PATH",
+            help="Files that stand for a topic: parquet, json (lines) or csv. Behind ';' more can "
+            "be said: key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
+            "Repeatable.",
+        ),
+    ] = None,
+    live_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--live-from",
+            metavar="WHERE",
+            help="Where live workers are to begin in topics for which files stand.",
+        ),
+    ] = None,
+    suffix: Annotated[
+        str | None,
+        typer.Option(
+            "--suffix",
+            metavar="NAME",
+            help="Write beside what is there: topics and tables with _NAME behind theirs.",
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
+        ),
+    ] = None,
+    spark: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark",
+            metavar="KEY=VALUE",
+            help="One setting of Spark, spark.…, or of its Kafka client, kafka.… Repeatable.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a topology over history with Spark; start it again, and it goes on where it was.
+
+    Its state and outputs are those of live workers. `backfill cutover` lets these go on from there.
+    """
+    from eosframework.backfill.api import Backfill, spark_options
+    from eosframework.backfill.session import KAFKA_PREFIX, spark_session
+    from eosframework.backfill.shown import Shown
+    from eosframework.config import load_settings
+    from eosframework.logs import configure_logs
+
+    settings = load_settings(config, assignments)
+    configure_logs(settings.log)
+    backfill = Backfill(
+        app_name,
+        job=job,
+        start=start or (),
+        end=end or (),
+        source=source or (),
+        live_from=live_from or (),
+        suffix=suffix,
+        settings=settings,
+    )
+    options = spark_options(spark or ())
+    for_kafka = {name: v for name, v in options.items() if name.startswith(KAFKA_PREFIX)}
+    session = spark_session(master, options)
+    try:
+        with Shown(backfill.graph) as shown:
+            state = backfill.run(session, shown.update, for_kafka)
+    finally:
+        session.stop()
+    _tell(state, as_json=as_json)
+
+
+def _tell(state: JobState, *, as_json: bool) -> None:
+    records = sum(progress.records for progress in state.tasks.values())
+    if as_json:
+        import orjson
+
+        report = {
+            "application": state.job.application,
+            "job": state.job.name,
+            "complete": True,
+            "tasks": len(state.tasks),
+            "records": records,
+        }
+        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        return
+    typer.echo(
+        f"job {state.job.name} of application {state.job.application} is complete: {records} "
+        f"records by {len(state.tasks)} tasks"
+    )
