@@ -49,6 +49,12 @@ FROM eosframework.positions
 WHERE application = :application
 ORDER BY topic, partition;
 
+-- name: seen_position(application, topic, partition)^
+-- Return a position and its epoch without a claim: signs of whoever has it, and nothing to go by.
+SELECT epoch, next_offset
+FROM eosframework.positions
+WHERE application = :application AND topic = :topic AND partition = :partition;
+
 -- name: set_positions(application, topics, partitions, topic_ids, next_offsets)!
 -- Set positions and raise their epochs, so that whoever claimed them before writes no more.
 INSERT INTO eosframework.positions AS known

@@ -11,6 +11,7 @@ from eosframework.database.connection import Connection, Database
 from eosframework.database.queries import load_queries
 from eosframework.database.trouble import commit, translating
 from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnusable
+from eosframework.persisting.ports import Claim
 from eosframework.records import TopicPartition
 
 _queries: Any = load_queries("persisting.sql")
@@ -60,6 +61,23 @@ def store_positions(
             next_offsets=[position.next_offset for position in positions],
         )
         commit(connection, doing)
+
+
+def seen_position(database: Database, application: str, partition: TopicPartition) -> Claim | None:
+    """Return a position with its epoch, to see whether whoever claimed it lives; None: nobody did.
+
+    Raises:
+        DatabaseAway: nobody answered.
+    """
+    doing = f"look at a position in {database.display}"
+    with translating(doing), database.connect(autocommit=True) as connection:
+        row = _queries.seen_position(
+            connection,
+            application=application,
+            topic=partition.topic,
+            partition=partition.partition,
+        )
+    return None if row is None else Claim(partition, *row)
 
 
 @contextmanager

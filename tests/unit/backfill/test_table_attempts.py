@@ -1,0 +1,219 @@
+"""What one attempt decides that carries rows into tables; the store is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eosframework.backfill.chunk import Run
+from eosframework.backfill.table_attempt import Pace, TableAttempt
+from eosframework.errors import DatabaseAway, InstanceFenced, Overtaken, RecordFailed, RunError
+from eosframework.persisting.ports import Claim
+from eosframework.persisting.rows import RowMaker
+from eosframework.records import TopicPartition
+from eosframework.serdes import JSON, STRING
+from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
+from tests.unit.persisting.memory import MemoryStore
+from tests.unit.processing.memory import P0, At
+
+PACE = Pace(
+    commit_interval_seconds=100,
+    batch_rows=10,
+    kept_records=1000,
+    longest_pause_seconds=5,
+    stall_seconds=25,
+)
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def maker(on_error: Policy = Policy.FAIL) -> RowMaker:
+    table = TableSink("s.to(t)", "t", TableMode.APPEND, (), None, None, on_error)
+    return RowMaker(Persister("s", "in", STRING, JSON, (table,), on_error))
+
+
+def messages(*offsets: int, bad: int | None = None) -> list[At]:
+    return [
+        At(b"no json" if offset == bad else orjson.dumps({"n": offset}), offset, place=P0)
+        for offset in offsets
+    ]
+
+
+def in_runs(found: list[At], size: int = 4) -> Iterator[Run]:
+    for first in range(0, len(found), size):
+        yield P0, found[first : first + size]
+
+
+class Task:
+    """Attempts of one partition on one store."""
+
+    def __init__(self, start: int = 0, end: int = 100) -> None:
+        self.store = MemoryStore()
+        self.clock = Clock()
+        self.start, self.end = start, end
+        self.look: Any = lambda: None
+
+    def attempt(self, **options: Any) -> TableAttempt:
+        return TableAttempt(
+            P0,
+            self.start,
+            self.end,
+            options.pop("maker", None) or maker(),
+            self.store,
+            PACE,
+            lambda: self.look(),
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+
+    @property
+    def numbers(self) -> list[int]:
+        return [row["n"] for row in self.store.rows.get("t", [])]
+
+
+def test_rows_go_to_the_table_and_the_position_to_the_end_of_the_range() -> None:
+    task = Task()
+    offsets = [n for n in range(95) if n % 7]
+    assert task.attempt().run(in_runs(messages(*offsets)), 0) == len(offsets)
+    assert task.numbers == offsets
+    assert task.store.positions[P0] == 100
+    assert task.store.calls.count("write") > 5
+
+
+def test_a_second_attempt_passes_over_what_is_there() -> None:
+    task = Task()
+    task.store.positions[P0] = 50
+    task.attempt().run(in_runs(messages(*range(90))), 0)
+    assert task.numbers == list(range(50, 90))
+    task.attempt().run(in_runs(messages(*range(90))), 0)
+    assert task.numbers == list(range(50, 90))
+
+
+def test_an_empty_range_has_a_position_too() -> None:
+    task = Task(start=40, end=40)
+    assert task.attempt().run(iter(()), 0) == 0
+    assert task.store.positions[P0] == 40
+
+
+def test_a_range_that_begins_behind_the_tables_is_refused() -> None:
+    task = Task(start=40)
+    task.store.positions[P0] = 30
+    with pytest.raises(RunError, match=r"before offset 30.*begins at 40"):
+        task.attempt().run(in_runs(messages(*range(40, 60))), 0)
+    assert task.numbers == []
+
+
+@given(
+    faults=st.lists(
+        st.one_of(st.none(), st.tuples(st.just(DatabaseAway("away")), st.booleans())), max_size=12
+    ),
+    claims=st.integers(0, 3),
+    size=st.integers(1, 30),
+)
+def test_a_commit_in_doubt_loses_and_doubles_nothing(
+    faults: list[Any], claims: int, size: int
+) -> None:
+    task = Task()
+    task.store.write_faults = list(faults)
+    task.store.claim_faults = [DatabaseAway("away") for _ in range(claims)]
+    task.attempt().run(in_runs(messages(*range(95)), size), 0)
+    assert task.numbers == list(range(95))
+    assert task.store.positions[P0] == 100
+
+
+def test_an_attempt_that_was_overtaken_ends_and_writes_nothing() -> None:
+    task = Task()
+    task.store.write_faults = [None, (Overtaken("gone", partitions=[P0]), False)]
+    with pytest.raises(InstanceFenced):
+        task.attempt().run(in_runs(messages(*range(95))), 0)
+    [first, *_] = [task.numbers]
+    assert first == list(range(len(first)))
+
+
+def test_what_comes_before_a_record_without_a_row_is_written() -> None:
+    task = Task()
+    with pytest.raises(RecordFailed):
+        task.attempt().run(in_runs(messages(*range(95), bad=33)), 0)
+    assert task.numbers == list(range(33))
+    assert task.store.positions[P0] == 33
+
+
+def test_what_comes_before_a_refused_row_is_written() -> None:
+    task = Task()
+    task.store.refuses = lambda row: row["n"] == 33
+    with pytest.raises(RecordFailed, match="refused"):
+        task.attempt().run(in_runs(messages(*range(95))), 0)
+    assert task.numbers == list(range(33))
+    assert task.store.positions[P0] == 33
+
+
+def test_records_that_give_no_row_by_their_policy_are_left_out() -> None:
+    task = Task()
+    made = maker(Policy.SKIP)
+    task.attempt(maker=made).run(in_runs(messages(*range(95), bad=33)), 0)
+    assert task.numbers == [n for n in range(95) if n != 33]
+    assert made.skipped == 1
+
+
+def test_a_database_that_stays_away_ends_the_attempt() -> None:
+    task = Task()
+    task.store.claim_faults = [DatabaseAway("away") for _ in range(1000)]
+    with pytest.raises(RunError, match="start the job again"):
+        task.attempt().run(in_runs(messages(*range(95))), 0)
+    assert task.clock.now >= 300
+
+
+def test_a_database_that_went_back_is_noticed() -> None:
+    task = Task()
+
+    class Back(MemoryStore):
+        def claim(self, partitions: Any) -> list[Claim]:
+            if self.calls.count("claim") == 1:
+                self.positions[P0] = 5
+            return super().claim(partitions)
+
+    task.store = Back()
+    task.store.write_faults = [None, None, (DatabaseAway("away"), False)]
+    with pytest.raises(RunError, match="went back from offset"):
+        task.attempt().run(in_runs(messages(*range(95))), 0)
+
+
+def test_a_later_attempt_waits_while_the_position_moves_and_then_takes_over() -> None:
+    task = Task()
+    moving = iter([*range(10, 40, 10)])
+    seen = [Claim(P0, 1, 0)]
+
+    def look() -> Claim:
+        seen.append(Claim(P0, 1, next(moving, seen[-1].next_offset)))
+        return seen[-1]
+
+    task.look = look
+    task.store.positions[P0] = 30
+    task.attempt().run(in_runs(messages(*range(95))), 1)
+    assert task.numbers == list(range(30, 95))
+    assert task.clock.now >= PACE.stall_seconds
+    assert all(a.next_offset <= b.next_offset for a, b in pairwise(seen))  # type: ignore[operator]
+
+
+def test_a_later_attempt_returns_where_everything_is_done() -> None:
+    task = Task()
+    task.look = lambda: Claim(TopicPartition("in", 0), 3, 100)
+    assert task.attempt().run(in_runs(messages(*range(95))), 2) == 0
+    assert task.store.calls == []
