@@ -21,10 +21,6 @@ from eosframework.records import TopicPartition
 VERSION = 1
 FILES_PER_ENTRY = 1000
 
-WRITER_HEADER = "eosframework-backfill"
-"""Of records in the application's own topics: `SUB_TOPOLOGY/PARTITION` of the task that wrote it.
-A later stage merges by it, and takes it off."""
-
 _NAME = re.compile(r"[a-z0-9_]{1,60}")
 
 Offsets = Annotated[tuple[int, ...], Field()]

@@ -1,47 +1,55 @@
 """Attempts of backfill tasks in processes of their own, over the records of real topics.
 
-    python -m tests.support.backfilled TOPOLOGY SUB_TOPOLOGY PARTITION ATTEMPT SETTING...
-
-runs one attempt on what the task's source topics hold, in the order of one topic after the other,
-with faults as `faulty_worker` has them. It prints the progress as JSON.
+Their rows are what the task's source topics hold, one topic after the other. They arm faults as
+`faulty_worker` does. With EOS_TEST_ROW_SECONDS each batch of rows takes as long to come; with
+EOS_TEST_OWN_IDS attempts share no id.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from eosframework.backfill.attempt import run_attempt
-from eosframework.backfill.job import WRITER_HEADER, TaskProgress
+from eosframework.backfill.job import TaskProgress
 from eosframework.backfill.log import JobLog
 from eosframework.backfill.packing import pack
+from eosframework.backfill.rows import WRITER_HEADER
 from eosframework.backfill.work import Work
-from eosframework.config import Settings, load_settings
+from eosframework.config import LogSettings, Settings, load_settings
+from eosframework.errors import EosError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.guards import Facts, check_start
 from eosframework.kafka.own_topics import task_counts
 from eosframework.kafka.registry import Registry
+from eosframework.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm
 from eosframework.testing.driver import Sent
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
-from tests.support.pipeline import REPOSITORY, Pipeline, read_committed, wait_until
+from eosframework.txnid import TransactionalId
+from tests.support.pipeline import Pipeline, read_committed, wait_until
 
 JOB = "history"
-BATCH_RECORDS = 1000
+BATCH_RECORDS = 100
 
 QUICK = ["backfill.commit_interval_seconds=0.3", "backfill.stall_seconds=1"]
 """Settings with which nothing is waited for long."""
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([__name__, "pyspark.cloudpickle"])
 
 Runs = Iterator[tuple[TopicPartition, list[Any]]]
 
@@ -50,26 +58,39 @@ Runs = Iterator[tuple[TopicPartition, list[Any]]]
 class AttemptProcess:
     """An attempt that runs."""
 
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     directory: Path
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
 
     def fired(self, point: str) -> bool:
         return (self.directory / f"{point}.fired").exists()
 
     def wait_for_fault(self, point: str) -> None:
         def happened() -> bool:
-            assert self.process.poll() is None or self.fired(point), self.said
+            assert self.process.is_alive() or self.fired(point), self.said
             return self.fired(point)
 
         wait_until(happened, f"fault {point}")
+
+    def release(self) -> None:
+        """Let what a fault holds go on."""
+        (self.directory / "release").touch()
 
     @property
     def said(self) -> str:
         return (self.directory / "log").read_text(errors="replace")
 
-    def ends_with(self, code: int, seconds: float = 90) -> None:
+    def wait(self, seconds: float = 90) -> int | None:
+        """Wait for its end, and return the exit code."""
+        self.process.join(seconds)
+        return self.process.exitcode
+
+    def ends_with(self, code: int) -> None:
         """Wait for its end, and check the exit code."""
-        assert self.process.wait(seconds) == code, self.said[-4000:]
+        assert self.wait() == code, self.said[-4000:]
 
     def progress(self) -> TaskProgress:
         """What it returned."""
@@ -104,20 +125,10 @@ class Backfill:
         """Start an attempt in a process of its own."""
         directory = self.pipeline.directory / f"attempt{len(self.attempts)}"
         directory.mkdir()
-        task = [str(self.pipeline.topology_file), sub_topology, str(partition), str(attempt)]
-        with (directory / "log").open("wb") as log, (directory / "result").open("wb") as result:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.backfilled", *task, *self.texts, *settings],
-                cwd=REPOSITORY,
-                stdout=result,
-                stderr=log,
-                env={
-                    **os.environ,
-                    "EOS_TEST_FAULTS": fault,
-                    "EOS_TEST_FAULT_DIRECTORY": str(directory),
-                    **(environment or {}),
-                },
-            )
+        task = self.pipeline.topology_file, sub_topology, partition, attempt
+        arguments = (task, [*self.texts, *settings], directory, fault, dict(environment or {}))
+        process = _PROCESSES.Process(target=_in_process, args=arguments)
+        process.start()
         self.attempts.append(AttemptProcess(process, directory))
         return self.attempts[-1]
 
@@ -138,9 +149,9 @@ class Backfill:
     def stop(self) -> None:
         """End what still runs."""
         for attempt in self.attempts:
-            if attempt.process.poll() is None:
+            if attempt.process.is_alive():
                 attempt.process.kill()
-                attempt.process.wait()
+            attempt.process.join()
 
 
 def _settings(texts: Sequence[str]) -> Settings:
@@ -190,6 +201,7 @@ def _runs(work: Work, partition: int) -> Runs:
             messages.sort(key=lambda message: message.timestamp()[1])
             messages = [_counted(m, number) for number, m in enumerate(messages)]
         for start in range(0, len(messages), BATCH_RECORDS):
+            time.sleep(float(os.environ.get("EOS_TEST_ROW_SECONDS", "0")))
             yield source, messages[start : start + BATCH_RECORDS]
 
 
@@ -207,27 +219,33 @@ def _counted(message: Any, number: int) -> Sent:
     )
 
 
-def _without_protection() -> None:
-    from eosframework.backfill import equipment
-    from eosframework.kafka.outputs import KafkaOutputs
+def _with_ids_of_their_own(attempt: int) -> None:
+    """Make attempts that do not share an id, as if it had the attempt's number in it."""
 
-    vars(equipment)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    def backfill(application: str, job: str, partition: int) -> TransactionalId:
+        return TransactionalId(application, f"backfill.{job}.{attempt}", partition)
 
-
-def _with_an_id_of_its_own(attempt: int) -> None:
-    """Make attempts that do not share their id, as ids with the attempt's number would not."""
-    from eosframework.txnid import TransactionalId
-
-    make = TransactionalId.backfill
-    vars_ = lambda application, job, partition: make(application, f"{job}.{attempt}", partition)  # noqa: E731
-    TransactionalId.backfill = staticmethod(vars_)  # pyright: ignore[reportAttributeAccessIssue]
+    TransactionalId.backfill = backfill
 
 
-if __name__ == "__main__":
-    faults = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
-    arm(map(Fault.parse, faults), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
-    topology, name, partition_, attempt_, *texts_ = sys.argv[1:]
-    if "EOS_TEST_OWN_ID" in os.environ:
-        _with_an_id_of_its_own(int(attempt_))
-    done = _run(Path(topology), name, int(partition_), int(attempt_), texts_)
-    sys.stdout.buffer.write(orjson.dumps(done.to_entry()))
+def _in_process(
+    task: tuple[Path, str, int, int],
+    texts: Sequence[str],
+    directory: Path,
+    fault: str,
+    environment: Mapping[str, str],
+) -> None:
+    with (directory / "log").open("wb") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
+        os.dup2(log.fileno(), sys.stdout.fileno())
+    os.environ.update(environment)
+    configure_logs(LogSettings())
+    arm([Fault.parse(fault)] if fault else [], directory)
+    if "EOS_TEST_OWN_IDS" in environment:
+        _with_ids_of_their_own(task[3])
+    try:
+        done = _run(*task, texts)
+    except EosError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    (directory / "result").write_bytes(orjson.dumps(done.to_entry()))

@@ -1,0 +1,186 @@
+"""Attempts of backfill tasks are killed, stand still, meet each other; records count once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eosframework.embedded import KafkaCluster, start_kafka
+from tests.conftest import SMALL_BROKER, KafkaService
+from tests.support.backfilled import QUICK, Backfill
+from tests.support.pipeline import Pipeline, wait_until
+from tests.support.totals import Totals
+
+FENCED = 3
+"""The exit code of an attempt that another one took its task from."""
+
+SMALL_CHUNKS = [*QUICK, "backfill.chunk_records=100"]
+
+WRITER_STEPS = ["transaction.after_produce@3", "transaction.before_commit@3"]
+
+KEYED_STEPS = [
+    "takeover.before_init",
+    "takeover.after_init",
+    "takeover.after_assign",
+    "transaction.after_begin@2",
+    "transaction.before_commit@1",
+    "transaction.after_produce@3",
+    "transaction.before_commit@3",
+    "transaction.after_commit@3",
+    "state.before_write@2",
+    "state.after_write@2",
+    "state.during_restore",
+    "backfill.after_complete",
+]
+
+
+@pytest.fixture
+def make_backfill() -> Iterator[Callable[..., Backfill]]:
+    """Make the tasks of a job over a pipeline's topics; their attempts are ended."""
+    made: list[Backfill] = []
+
+    def make(pipeline: Pipeline, settings: list[str] = SMALL_CHUNKS) -> Backfill:
+        made.append(Backfill(pipeline, settings))
+        return made[-1]
+
+    yield make
+    for backfill in made:
+        backfill.stop()
+
+
+def kill_at(backfill: Backfill, sub_topology: str, step: str) -> None:
+    """Kill an attempt at a step, which has to come."""
+    point, _, hit = step.partition("@")
+    attempt = backfill.start(sub_topology, 0, 0, fault=f"{point}=kill@{hit or 1}")
+    attempt.ends_with(-signal.SIGKILL)
+    assert attempt.fired(point)
+
+
+def test_attempts_killed_at_every_step_lose_and_double_nothing(
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    make_backfill: Callable[..., Backfill],
+) -> None:
+    totals = Totals(kafka.bootstrap_servers, unique_name("app"), tmp_path, partitions=1)
+    totals.feed(2000)
+    backfill = make_backfill(totals)
+    for step in WRITER_STEPS:
+        kill_at(backfill, "totals", step)
+    assert backfill.run("totals", 0).records == 2000
+    for step in KEYED_STEPS:
+        kill_at(backfill, "totals.keyed", step)
+    progress = backfill.run("totals.keyed", 0)
+    assert progress.complete
+    assert progress.records == 2000
+    assert backfill.run("latest.keyed", 0).records == 2000
+    assert totals.findings() == []
+
+
+def test_an_attempt_that_merely_starts_does_not_fence_one_that_is_well(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(3000)
+    backfill = make_backfill(pipeline)
+    slow = {"EOS_TEST_ROW_SECONDS": "0.15"}
+    first = backfill.start("doubled", 0, 0, environment=slow)
+    second = backfill.start("doubled", 0, 1, fault="takeover.before_init=kill")
+    complete = first.progress()
+    assert second.progress() == complete
+    assert not second.fired("takeover.before_init")
+    assert "attempt_watches" in second.said
+    assert pipeline.verify().clean
+
+
+def test_an_attempt_that_stands_still_is_taken_over_and_ends_fenced(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(3000)
+    backfill = make_backfill(pipeline)
+    first = backfill.start("doubled", 0, 0, fault="transaction.after_produce=stop@5")
+    first.wait_for_fault("transaction.after_produce")
+    assert backfill.start("doubled", 0, 1).progress().records == 3000
+    first.signal(signal.SIGCONT)
+    first.ends_with(FENCED)
+    assert "was taken over by another attempt" in first.said
+    assert pipeline.verify().clean
+
+
+def test_attempts_with_ids_of_their_own_would_double_records(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    """The same as above with the attempt's number in the id: this is what fencing is for."""
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(3000)
+    backfill = make_backfill(pipeline)
+    own_ids = {"EOS_TEST_OWN_IDS": "1"}
+    first = backfill.start(
+        "doubled", 0, 0, fault="transaction.after_produce=stop@5", environment=own_ids
+    )
+    first.wait_for_fault("transaction.after_produce")
+    assert backfill.start("doubled", 0, 1, environment=own_ids).progress().complete
+    first.signal(signal.SIGCONT)
+    first.wait()
+    assert pipeline.verify().duplicated
+
+
+def test_an_attempt_whose_transaction_expired_goes_on_if_nobody_else_came(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(3000)
+    backfill = make_backfill(pipeline)
+    short = ["worker.transaction_timeout_seconds=2", "backfill.chunk_records=100000"]
+    attempt = backfill.start(
+        "doubled",
+        0,
+        0,
+        fault="transaction.before_commit=stop@3",
+        settings=short,
+        environment={"EOS_TEST_ROW_SECONDS": "0.05"},
+    )
+    attempt.wait_for_fault("transaction.before_commit")
+    assert not pipeline.nothing_is_open()
+    wait_until(pipeline.nothing_is_open, "the brokers' end of the open transaction")
+    attempt.signal(signal.SIGCONT)
+    assert attempt.progress().records == 3000
+    assert "transaction_failed" in attempt.said
+    assert pipeline.verify().clean
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """A broker of this test's own, to be broken."""
+    cluster = start_kafka(tmp_path / "kafka", fast_start=True, properties=SMALL_BROKER)
+    yield cluster
+    cluster.kill()
+
+
+def test_attempts_go_on_after_their_broker_was_killed_and_restarted(
+    own_kafka: KafkaCluster,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    make_backfill: Callable[..., Backfill],
+) -> None:
+    name = unique_name("app")
+    totals = Totals(own_kafka.bootstrap_servers, name, tmp_path / name, partitions=1)
+    totals.feed(2000)
+    short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
+    backfill = make_backfill(totals, [*SMALL_CHUNKS, *short])
+    backfill.run("totals", 0)
+    backfill.run("latest.keyed", 0)
+    attempt = backfill.start("totals.keyed", 0, 0, fault="transaction.before_commit=hold@5")
+    attempt.wait_for_fault("transaction.before_commit")
+    [node] = own_kafka.nodes
+    node.kill()
+    assert not node.running
+    attempt.release()
+    node.start()
+    assert attempt.progress().records == 2000
+    assert "producer_suspect" in attempt.said or "transaction_failed" in attempt.said
+    assert totals.findings() == []
