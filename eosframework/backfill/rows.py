@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import TYPE_CHECKING, Any, cast
 
+from eosframework.backfill.arrow import RecordBatch
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RecordBatch = Any
-"""Of pyarrow, which has no types."""
 
 ROW_SCHEMA = (
     "topic string, partition int, offset bigint, timestamp bigint, key binary, value binary, "
@@ -88,8 +86,8 @@ def runs(
         batches: with the columns of `ROW_SCHEMA`.
         own_topics: whose records carry `WRITER_HEADER`; it is taken off.
     """
-    counts = _Counts()
-    of_all = (run for batch in batches for run in _runs_of(batch, own_topics, counts))
+    counts = Counts()
+    of_all = (run for batch in batches for run in runs_of(batch, counts, own_topics=own_topics))
     return groupby(of_all, key=_task)
 
 
@@ -102,7 +100,7 @@ def _task(run: tuple[TopicPartition, Sequence[RowMessage]]) -> int:
     return run[0].partition
 
 
-class _Counts:
+class Counts:
     """How many rows without an offset there were of each topic, in the task whose rows come."""
 
     def __init__(self) -> None:
@@ -118,7 +116,10 @@ class _Counts:
         return range(first, first + rows)
 
 
-def _runs_of(batch: RecordBatch, own_topics: frozenset[str], counts: _Counts) -> Runs:
+def runs_of(
+    batch: RecordBatch, counts: Counts, *, own_topics: frozenset[str] = frozenset()
+) -> Runs:
+    """Yield the rows of one batch, in its order; see `runs`."""
     stretches = _stretches(batch)
     offsets: list[int] = batch.column("offset").to_pylist()
     if batch.column("offset").null_count:
@@ -158,7 +159,7 @@ def _stretches(batch: RecordBatch) -> list[tuple[TopicPartition, int]]:
 def _with_counted(
     offsets: Sequence[int | None],
     stretches: Iterable[tuple[TopicPartition, int]],
-    counts: _Counts,
+    counts: Counts,
 ) -> list[int]:
     """Return the offsets of all rows; those that are null are counted."""
     found: list[int] = []

@@ -1,0 +1,150 @@
+"""Brings the rows of several sources into the order in which a live task takes its records.
+
+Live, a task takes the record with the smallest event time among the heads of its source partitions
+(`processing.queues.TimestampQueue`); order within a partition is kept. Sorting gives the same: by
+the largest event time of the partition up to the record, then by topic (those of tables first),
+then by place in the partition. A record that is older than one before it in its partition is taken
+right behind that one, for no other head is older still.
+
+    O1. each record gets that largest time, where its partition is read, in the order of its offsets
+    O2. rows are shuffled so that each task lies whole in one Spark partition of its own
+    O3. each Spark partition is sorted
+
+The records of an own topic come from several writers, each of which wrote all of its records before
+the next began, or in between: there the largest time is that of the writer's. Rows of files bring
+their place along: event time, path, row. In both cases a live task would see other offsets, so
+these are taken off, and `rows.runs` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from eosframework.backfill.arrow import BatchFunction, RecordBatch, extended, map_batches
+from eosframework.backfill.packing import unpack
+from eosframework.backfill.rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
+from eosframework.backfill.stages import writers_of
+from eosframework.processing.compile import compile_part, compile_source
+from eosframework.processing.ports import Message
+from eosframework.processing.queues import TimeOf
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Graph, SubTopology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACED_SCHEMA = f"{ROW_SCHEMA}, order_time bigint, writer string"
+"""Rows that know their place: by `order_time`, topic, writer (of a file its path) and offset (of a
+file the row)."""
+
+_TRIED_FOR_EACH = 20
+"""Numbers that are hashed for each task at once; with so many, each nearly always has its own."""
+
+
+def in_task_order(
+    spark: SparkSession,
+    frames: Sequence[DataFrame],
+    graph: bytes,
+    sub_topology: str,
+    partitions: int,
+) -> DataFrame:
+    """Return the rows of a stage: those of each task in one Spark partition, in the task's order.
+
+    Args:
+        spark: a session of ours.
+        frames: rows of each source topic, from `kafka_rows` or placed already.
+        graph: packed.
+        sub_topology: whose sources they are.
+        partitions: how many tasks it has.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.functions import array, array_position, col, element_at, lit, when
+
+    place = placing(graph, sub_topology)
+    turn = array_position(array(*map(lit, topics_in_turn(graph, sub_topology))), col("topic"))
+    rows = reduce(
+        DataFrame.unionByName,
+        [f if "order_time" in f.columns else map_batches(f, place, PLACED_SCHEMA) for f in frames],
+    )
+    slots = element_at(array(*map(lit, task_slots(spark, partitions))), col("partition") + 1)
+    return (
+        rows.repartition(partitions, slots)
+        .sortWithinPartitions("partition", "order_time", turn, "writer", "offset")
+        .withColumn("offset", when(col("writer").isNull(), col("offset")))
+        .drop("order_time", "writer")
+    )
+
+
+def placing(graph: bytes, sub_topology: str) -> BatchFunction:
+    """Return what gives the rows of Kafka partitions, each in its order, their place (O1)."""
+
+    def place(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        places = Places(unpack(graph), sub_topology)
+        for batch in batches:
+            messages = (m for _, some in runs_of(batch, Counts()) for m in some)
+            found = [places.of(message) for message in messages]
+            times, writers = [time for time, _ in found], [writer for _, writer in found]
+            yield extended(batch, {"order_time": ("int64", times), "writer": ("string", writers)})
+
+    return place
+
+
+def topics_in_turn(graph: bytes, sub_topology: str) -> list[str]:
+    """Return source topics in the order in which records of the same time have their turn."""
+    compiled = compile_part(_part(unpack(graph), sub_topology))
+    return [p.topic for p in compiled.in_turn(TopicPartition(t, 0) for t in compiled.sources)]
+
+
+def _part(graph: Graph, sub_topology: str) -> SubTopology:
+    return next(part for part in graph.sub_topologies if part.name == sub_topology)
+
+
+class Places:
+    """Gives messages their place among those of other partitions.
+
+    Args:
+        graph: of the application.
+        sub_topology: whose sources they are read from.
+    """
+
+    def __init__(self, graph: Graph, sub_topology: str) -> None:
+        sources = _part(graph, sub_topology).sources
+        self._time_of: dict[str, TimeOf] = {s.topic: compile_source(s).time_of for s in sources}
+        self._own = writers_of(graph).keys()
+        self._latest: dict[tuple[str, int, str | None], int] = {}
+
+    def of(self, message: Message) -> tuple[int, str | None]:
+        """Return the largest event time up to a message, and who wrote it.
+
+        Messages of a partition have to come in the order of their offsets.
+        """
+        topic = message.topic()
+        writer = _writer_of(message) if topic in self._own else None
+        time, lane = self._time_of[topic](message), (topic, message.partition(), writer)
+        latest = self._latest[lane] = max(time, self._latest.get(lane, time))
+        return latest, writer
+
+
+def _writer_of(message: Message) -> str:
+    """Return which task of a backfill wrote a record; of others it has none."""
+    headers = message.headers() or ()
+    return next((v.decode() for name, v in headers if name == WRITER_HEADER and v), "")
+
+
+def task_slots(spark: SparkSession, partitions: int) -> list[int]:
+    """Return for each task a number whose rows Spark's shuffle puts into the partition of the task.
+
+    Spark hashes: with the numbers of tasks themselves some partitions would get several, others
+    none.
+    """
+    tried = _TRIED_FOR_EACH * partitions
+    while True:
+        hashed = spark.range(0, tried, 1, 1).selectExpr(
+            f"pmod(hash(CAST(id AS int)), {partitions})", "CAST(id AS int)"
+        )
+        found: dict[int, int] = {row[0]: row[1] for row in hashed.collect()}
+        if len(found) == partitions:
+            return [found[task] for task in range(partitions)]
+        tried *= 4
