@@ -162,6 +162,7 @@ class Running:
             settings.backfill.chunk_records, settings.backfill.chunk_megabytes * 2**20
         )
         self._told_at = clock()
+        self._has_task = True
         state, compiled = equipment.state, equipment.compiled
         self._task = Task(
             equipment.identity,
@@ -201,7 +202,7 @@ class Running:
 
     def leave(self, error: Exception) -> None:
         """Say that this attempt ends without having done, so that no other one waits for it."""
-        if isinstance(error, InstanceFenced | ClusterUnreachable):
+        if not self._has_task or isinstance(error, InstanceFenced | ClusterUnreachable):
             return
         with suppress(EosError):
             if self._task.in_transaction and not self._tenure.abort():
@@ -314,7 +315,9 @@ class Running:
         self._tally.mark()
         if task.state is TaskState.RUNNING:
             task.enter(TaskState.RECOVERING)
+        self._has_task = False
         self._tenure.regain(error, age_seconds)
+        self._has_task = True
         task.start_at(self._positions())
         self._chunk.drop_before(task.positions)
         if task.state is TaskState.RECOVERING:

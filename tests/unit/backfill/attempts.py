@@ -1,0 +1,141 @@
+"""An attempt over the ports in memory, with faults that a test chooses: for its decisions only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from eosframework.backfill.attempt import Attempt
+from eosframework.backfill.chunk import Run
+from eosframework.backfill.equipment import Equipment
+from eosframework.backfill.job import TaskProgress, task_key
+from eosframework.config import BackfillSettings, Settings
+from eosframework.processing.compile import compile_part
+from eosframework.processing.ports import Output
+from eosframework.records import TopicPartition
+from eosframework.topology.builder import Topology
+from eosframework.topology.resolve import resolve
+from eosframework.txnid import TransactionalId
+from tests.unit.processing.memory import At, Broker, MemoryOutputs
+
+P0 = TopicPartition("in", 0)
+REGISTRY = "app.registry"
+PART = "numbers"
+KEY = task_key("job", PART, 0)
+
+
+@dataclass
+class Clock:
+    """Time that passes when somebody waits, with what happens at certain moments."""
+
+    now: float = 0.0
+    events: dict[float, Callable[[], None]] = field(default_factory=dict)
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        for moment in sorted(at for at in self.events if at <= self.now):
+            self.events.pop(moment)()
+
+
+@dataclass
+class MemoryLog:
+    """A ProgressLog that reads what is visible of the registry."""
+
+    broker: Broker
+    undecided: list[TaskProgress] = field(default_factory=list)
+
+    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        assert (sub_topology, partition) == (PART, 0)
+        found = [orjson.loads(o[1] or b"") for o in self.broker.visible if o[0] == REGISTRY]
+        return TaskProgress.from_entry(found[-1]) if found else None
+
+    watch_task = read_task
+
+    def newest_of_task(self, sub_topology: str, partition: int) -> tuple[int, TaskProgress] | None:
+        found = [*self.undecided, *filter(None, [self.read_task(sub_topology, partition)])]
+        written = sum(output[0] == REGISTRY for output in self.broker.visible)
+        return (written + len(self.undecided), found[0]) if found else None
+
+    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
+        data = orjson.dumps(progress.to_entry())
+        return (REGISTRY, data, KEY.encode(), 0, None, None, 0, None)
+
+
+def topology(
+    function: Callable[[Any], Any] = lambda value: value, on_error: Any = "fail"
+) -> Topology:
+    app = Topology("app")
+    numbers = app.stream("in", key=bytes, value=dict, name=PART)
+    numbers.on_error(on_error).map_values(function).to("out", value=dict)
+    return app
+
+
+class World:
+    """What outlasts an attempt."""
+
+    def __init__(self, app: Topology | None = None, end: int = 100, **settings: Any) -> None:
+        self.broker = Broker()
+        self.broker.fill(0, *({"n": n} for n in range(end)))
+        self.log = MemoryLog(self.broker)
+        self.clock = Clock()
+        self.end = end
+        chosen = {"commit_interval_seconds": 5, "stall_seconds": 20, "chunk_records": 10}
+        self.settings = Settings(backfill=BackfillSettings(**{**chosen, **settings}))
+        self.compiled = compile_part(resolve((app or topology()).loaded()).sub_topologies[0])
+        self.unread = False
+
+    def equipment(self, **changes: Any) -> Equipment:
+        equipment = Equipment(
+            identity=TransactionalId.backfill("app", f"job.{PART}", 0),
+            compiled=self.compiled,
+            settings=self.settings,
+            starts={P0: 0},
+            ends={P0: self.end},
+            own_topics=frozenset(),
+            outputs=MemoryOutputs(self.broker),  # pyright: ignore[reportArgumentType]
+            log=self.log,
+            holds_records=lambda ranges: self.unread,
+        )
+        return replace(equipment, **changes)
+
+    def rows(self, first: int = 0, last: int | None = None, size: int = 5) -> list[Run]:
+        messages = self.broker.inputs[P0][first : self.end if last is None else last]
+        return [(P0, messages[at : at + size]) for at in range(0, len(messages), size)]
+
+    def run(self, number: int = 0, rows: list[Run] | None = None, **changes: Any) -> TaskProgress:
+        attempt = Attempt(
+            self.equipment(**changes), number, clock=self.clock, sleep=self.clock.sleep
+        )
+        return attempt.run(iter(self.rows() if rows is None else rows))
+
+    def numbers(self, topic: str = "out") -> list[int]:
+        """What is visible in an output."""
+        return [orjson.loads(o[1] or b"")["n"] for o in self.broker.visible if o[0] == topic]
+
+    def write(self, **changes: Any) -> None:
+        """Commit progress as another attempt would."""
+        self.broker.visible.append(self.log.progress_output(PART, 0, progress(**changes)))
+
+    def inits(self) -> int:
+        return sum(call.startswith("init") for call in self.broker.calls)
+
+
+def progress(positions: Mapping[str, int] | None = None, **changes: Any) -> TaskProgress:
+    found: dict[str, Any] = {
+        "positions": positions or {"in/0": 0},
+        "metadata": "eos1;0;0",
+        "attempt": "another",
+        "written_at": 0,
+    }
+    return TaskProgress(**{**found, **changes})
+
+
+__all__ = ["KEY", "P0", "PART", "At", "Clock", "World", "progress", "topology"]

@@ -1,0 +1,88 @@
+"""A graph reaches processes that do not have the user's modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eosframework.backfill.packing import pack, user_modules
+from eosframework.errors import TopologyError
+from eosframework.topology.builder import Topology
+from eosframework.topology.graph import Graph
+from eosframework.topology.loader import load_app
+from eosframework.topology.resolve import resolve
+
+APP = """\
+from eosframework import Topology
+from pydantic import BaseModel, Field
+
+from {helper} import FACTOR
+
+class Number(BaseModel):
+    n: int = Field(alias="N")
+
+def multiplied(number: Number) -> dict:
+    return {{"n": number.n * FACTOR}}
+
+app = Topology("packed")
+app.stream("in", key=str, value=Number).map_values(multiplied).to("out", value=dict)
+"""
+
+ELSEWHERE = """\
+import sys
+from eosframework.backfill.packing import unpack
+from eosframework.processing.compile import compile_part
+from eosframework.processing.failures import FailureHandler
+from eosframework.testing import Sent
+
+graph = unpack(sys.stdin.buffer.read())
+[part] = [compile_part(part) for part in graph.sub_topologies]
+out = []
+part.sources["in"].run([Sent("in", b'{"N": 2}', b"k", 1, 0, None)], out, 0, FailureHandler(), None)
+print(out[0][1].decode())
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+    """A topology in a file that imports another one."""
+    before = set(sys.modules)
+    (tmp_path / "packed_factor.py").write_text("FACTOR = 21\n")
+    file = tmp_path / "packed_app.py"
+    file.write_text(APP.format(helper="packed_factor"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield resolve(load_app(str(file)))
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_functions_and_models_of_the_user_travel_by_value(graph: Graph, tmp_path: Path) -> None:
+    packed = pack(graph)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], input=packed, capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == '{"n":42}'
+
+
+def test_modules_of_installed_packages_do_not_travel() -> None:
+    names = {module.__name__.partition(".")[0] for module in user_modules()}
+    assert "tests" in names
+    assert not names & {"eosframework", "pydantic", "orjson", "os", "pyspark"}
+
+
+def test_a_function_that_holds_a_lock_is_refused() -> None:
+    lock = threading.Lock()
+
+    def guarded(value: dict[str, int]) -> dict[str, int]:
+        with lock:
+            return value
+
+    app = Topology("packed")
+    app.stream("in", key=str, value=dict).map_values(guarded).to("out", value=dict)
+    with pytest.raises(TopologyError, match="cannot be sent to executors"):
+        pack(resolve(app.loaded()))
