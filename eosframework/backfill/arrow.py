@@ -32,3 +32,23 @@ def extended(batch: RecordBatch, columns: Mapping[str, tuple[str, Sequence[Any]]
     arrays = [arrow.array(values, kind) for kind, values in columns.values()]
     names = [*batch.schema.names, *columns]
     return arrow.RecordBatch.from_arrays([*batch.columns, *arrays], names)
+
+
+def batch_of(rows: Sequence[Sequence[Any]], columns: Mapping[str, Any]) -> RecordBatch:
+    """Return rows as a batch.
+
+    Args:
+        rows: their values, in the order of the columns.
+        columns: Arrow's type of each, by name.
+    """
+    arrow: Any = import_module("pyarrow")
+    values = zip(*rows, strict=True) if rows else [() for _ in columns]
+    pairs = zip(values, columns.values(), strict=True)
+    arrays = [arrow.array(list(column), kind) for column, kind in pairs]
+    return arrow.RecordBatch.from_arrays(arrays, list(columns))
+
+
+def headers_type() -> Any:
+    """Return Arrow's type of the headers of rows."""
+    arrow: Any = import_module("pyarrow")
+    return arrow.list_(arrow.struct([("key", arrow.string()), ("value", arrow.binary())]))

@@ -20,7 +20,7 @@ from eosframework.errors import EosError, RunError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RESULT_SCHEMA = "partition int, records bigint"
+RESULT_SCHEMA = "partition bigint, records bigint"
 
 _MARK = "eosframework-failure:"
 _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
@@ -50,30 +50,20 @@ def finishing(work: Work) -> Callable[[int], int]:
     return run
 
 
-def failure_of(error: BaseException) -> EosError | None:
-    """Return what an attempt failed with, out of what Spark raised; None: something else did."""
-    found = _MARKED.search(str(error))
-    if found is None:
-        return None
-    told = orjson.loads(base64.urlsafe_b64decode(found[1]))
-    kind = getattr(errors, told["kind"], RunError)
-    return _raised(kind if issubclass(kind, EosError) else RunError, told["message"])
+def telling(attempt: Callable[[int], int]) -> int:
+    """Run an attempt, with the number that Spark gives it; what it fails with reaches the driver.
 
-
-def _raised(kind: type[EosError], message: str) -> EosError:
-    try:
-        return kind(message)
-    except TypeError:
-        return RunError(message)
-
-
-def _attempt(work: Work, partition: int, runs: Iterator[Any]) -> int:
+    Args:
+        attempt: takes the number.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     try:
-        return run_attempt(work, partition, runs, context.attemptNumber() if context else 0).records
+        return attempt(context.attemptNumber() if context else 0)
     except EosError as error:
-        told = orjson.dumps({"kind": type(error).__name__, "message": str(error)})
-        marked = _MARK + base64.urlsafe_b64encode(told).decode()
-        raise RuntimeError(f"{error}\n{marked}") from None
+        raise told(error) from None
+
+
+def _attempt(work: Work, partition: int, runs: Iterator[Any]) -> int:
+    return telling(lambda number: run_attempt(work, partition, runs, number).records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -25,25 +25,42 @@ def pack(graph: Graph) -> bytes:
     Raises:
         TopologyError: a function holds something that cannot travel, such as a connection.
     """
+    return pack_value(graph, f"application {graph.application!r}")
+
+
+def unpack(packed: bytes) -> Graph:
+    """Return the graph that was packed."""
+    return unpack_value(packed)
+
+
+def pack_value(value: Any, what: str) -> bytes:
+    """Return anything as bytes that any process with the framework can unpack; see `pack`.
+
+    Args:
+        value: may hold functions of the user's.
+        what: it is, for messages.
+
+    Raises:
+        TopologyError: something in it cannot travel.
+    """
     cloudpickle = _cloudpickle()
     with ExitStack() as stack:
         for module in user_modules():
             cloudpickle.register_pickle_by_value(module)
             stack.callback(cloudpickle.unregister_pickle_by_value, module)
         try:
-            return cast(bytes, cloudpickle.dumps(graph))
+            return cast(bytes, cloudpickle.dumps(value))
         except Exception as error:
             raise TopologyError(
-                f"application {graph.application!r} cannot be sent to executors: {error}; expected "
-                f"functions that hold only plain values. Open connections, files and locks inside "
-                f"the function, at its first call"
+                f"{what} cannot be sent to executors: {error}; expected functions that hold only "
+                f"plain values. Open connections, files and locks inside the function, at its "
+                f"first call"
             ) from error
 
 
-def unpack(packed: bytes) -> Graph:
-    """Return the graph that was packed."""
-    loads: Callable[[bytes], Graph] = _cloudpickle().loads
-    return loads(packed)
+def unpack_value(packed: bytes) -> Any:
+    """Return what was packed."""
+    return _cloudpickle().loads(packed)
 
 
 def user_modules() -> Iterator[ModuleType]:

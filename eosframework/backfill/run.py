@@ -26,6 +26,7 @@ from eosframework.backfill.packing import pack
 from eosframework.backfill.stages import Stage, writers_of
 from eosframework.backfill.start import Started
 from eosframework.backfill.state import JobState
+from eosframework.backfill.table_stage import run_tables
 from eosframework.errors import RunError
 from eosframework.records import TopicPartition
 
@@ -60,7 +61,9 @@ def run_stages(
             events.info("backfill_stage", job=state.job.name, stage=stage.name)
             _run_stage(spark, started, state, stage, shown, options)
         _fix_ends(started)
-    return _state(started)
+    state = _state(started)
+    run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown), options)
+    return state
 
 
 def _state(started: Started) -> JobState:

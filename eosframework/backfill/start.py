@@ -77,6 +77,7 @@ def start(
         StartRefused: a worker could not start either, or the application has state already.
         ConfigurationError: the range cannot be had, or the job was started with another one or
             by another topology.
+        DatabaseUnusable: tables are to be filled, and the database cannot be asked.
     """
     registry = Registry(
         graph.application,
@@ -86,6 +87,7 @@ def start(
     )
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
     facts = check_start(graph, settings, admin, registry, id_source(settings))
+    _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
     state = log.read()
     if state is None:
@@ -98,6 +100,15 @@ def start(
         _refuse_another(state.job, graph, request, facts)
         ordered = stages(graph, tasks, state.job.files)
     return Started(graph, settings, admin, log, facts, state, ordered, tasks)
+
+
+def _require_tables(graph: Graph, settings: Settings) -> None:
+    """Check what only the last stage needs; a job may take hours until then."""
+    if graph.persisters:
+        # Whoever fills no tables needs no driver of a database.
+        from eosframework.carrying import require_tables
+
+        require_tables(graph, settings)
 
 
 def _new_job(

@@ -42,7 +42,7 @@ streams:
     from: numbers
     steps:
       - group_by: {by: "tests.support.functions:tens", key: string}
-      - count: {window: {tumbling: 100ms}, emit: close}
+      - count: {window: {tumbling: 100ms, grace: 800ms}, emit: close}
     to: {topic: NAME.counted}
   totals:
     from: numbers
@@ -60,14 +60,16 @@ APART = 1000
 class HandedOver(Pipeline):
     """The application, its job, its workers, and what its outputs must say."""
 
-    def __init__(self, bootstrap_servers: str, name: str, directory: Path) -> None:
+    def __init__(
+        self, bootstrap_servers: str, name: str, directory: Path, *, partitions: int = 1
+    ) -> None:
         super().__init__(
             bootstrap_servers,
             name,
             directory,
             topology=TOPOLOGY,
             outputs={"counted": 1, "totals": 1},
-            partitions=1,
+            partitions=partitions,
         )
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
