@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -133,12 +134,11 @@ class Backfill:
         return self.attempts[-1]
 
     def run(
-        self, sub_topology: str, partition: int, attempt: int = 0, *, settings: Sequence[str] = ()
+        self, sub_topology: str, partition: int, attempt: int = 0, *, batches: int | None = None
     ) -> TaskProgress:
-        """Run an attempt in this process."""
-        return _run(
-            self.pipeline.topology_file, sub_topology, partition, attempt, [*self.texts, *settings]
-        )
+        """Run an attempt in this process, on all batches of rows or on the first ones."""
+        file = self.pipeline.topology_file
+        return _run(file, sub_topology, partition, attempt, self.texts, batches)
 
     def progress(self, sub_topology: str, partition: int) -> TaskProgress | None:
         """What is committed of a task."""
@@ -159,12 +159,17 @@ def _settings(texts: Sequence[str]) -> Settings:
 
 
 def _run(
-    topology: Path, sub_topology: str, partition: int, attempt: int, texts: Sequence[str]
+    topology: Path,
+    sub_topology: str,
+    partition: int,
+    attempt: int,
+    texts: Sequence[str],
+    batches: int | None = None,
 ) -> TaskProgress:
     settings = _settings(texts)
     graph = resolve(load_app(str(topology)))
     work = _work(graph, settings, sub_topology)
-    return run_attempt(work, partition, _runs(work, partition), attempt)
+    return run_attempt(work, partition, islice(_runs(work, partition), batches), attempt)
 
 
 def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:

@@ -76,6 +76,10 @@ def tens(record: Any) -> str:
     return str(record.value["n"] % 10)
 
 
+def times(value: dict[str, int], factor: dict[str, int]) -> dict[str, int]:
+    return {"n": value["n"] * factor["n"]}
+
+
 def no_total() -> dict[str, int]:
     return {"count": 0, "sum": 0}
 

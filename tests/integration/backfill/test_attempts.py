@@ -1,0 +1,154 @@
+"""Attempts of backfill tasks on a real broker: what they read, write and leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from eosframework.errors import ConfigurationError, RunError
+from tests.conftest import KafkaService
+from tests.support.backfilled import QUICK, Backfill
+from tests.support.pipeline import Pipeline, number_in
+from tests.support.totals import Totals
+
+ONE_STREAM = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:inflate"}]
+    on_error: {dead_letter: NAME.dead}
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+LOOKED_UP = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+  factors: {topic: NAME.tripled, key: string, value: json, global: true}
+streams:
+  doubled:
+    from: numbers
+    steps:
+      - join:
+          with: factors
+          key: "tests.support.functions:tens"
+          by: "tests.support.functions:times"
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+
+@pytest.fixture
+def make_backfill() -> Iterator[Callable[..., Backfill]]:
+    """Make the tasks of a job over a pipeline's topics; their attempts are ended."""
+    made: list[Backfill] = []
+
+    def make(pipeline: Pipeline, settings: list[str] = QUICK) -> Backfill:
+        made.append(Backfill(pipeline, settings))
+        return made[-1]
+
+    yield make
+    for backfill in made:
+        backfill.stop()
+
+
+def append_in_transactions(pipeline: Pipeline) -> None:
+    """Append records of which none counts, and at the end one that does, with its marker."""
+    producer = Producer(
+        {"bootstrap.servers": pipeline.bootstrap_servers, "transactional.id": pipeline.name}
+    )
+    producer.init_transactions(30)
+    for number, counts in ((-1, False), (pipeline.fed, True)):
+        producer.begin_transaction()
+        value = json.dumps({"n": number}).encode()
+        producer.produce(pipeline.source, value, str(number).encode(), 0, timestamp=1_700_000_001)
+        producer.flush(30)
+        producer.commit_transaction(30) if counts else producer.abort_transaction(30)
+
+
+def test_aborted_records_and_markers_are_neither_processed_nor_waited_for(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(500)
+    append_in_transactions(pipeline)
+    backfill = make_backfill(pipeline)
+    done = backfill.run("doubled", 0)
+    assert done.records == 501
+    assert done.positions == {f"{pipeline.source}/0": 504}, "behind the last marker"
+    assert pipeline.verify().clean
+    assert backfill.run("doubled", 0, 1) == done
+
+
+def test_rows_that_end_before_the_range_are_refused_and_the_next_attempt_goes_on(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(500)
+    backfill = make_backfill(pipeline)
+    with pytest.raises(RunError, match=r"there are records left in .*\[0\] 300 to 500"):
+        backfill.run("doubled", 0, batches=3)
+    assert backfill.run("doubled", 0, 1).records == 500
+    assert pipeline.verify().clean
+
+
+def test_keyed_tasks_keep_their_state_in_changelogs_and_own_records_tell_their_writer(
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    make_backfill: Callable[..., Backfill],
+) -> None:
+    totals = Totals(kafka.bootstrap_servers, unique_name("app"), tmp_path, partitions=2)
+    totals.feed(1000)
+    backfill = make_backfill(totals)
+    for sub_topology in ("totals", "totals.keyed", "latest.keyed"):
+        for partition in range(2):
+            assert backfill.run(sub_topology, partition).complete
+    assert totals.findings() == []
+    sent = totals.read(f"{totals.name}.totals.repartition")
+    writers = {header for message in sent for header in message.headers() or ()}
+    assert writers == {("eosframework-backfill", b"totals/%d" % n) for n in range(2)}
+    assert all(message.headers() is None for message in totals.read(f"{totals.name}.totals"))
+    changelogs = totals.read(f"{totals.name}.totals.aggregate.changelog")
+    assert len({message.key() for message in changelogs}) == 10
+
+
+def test_an_output_that_the_broker_refuses_goes_to_the_dead_letters(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(topology=ONE_STREAM, partitions=1, small_outputs=True)
+    pipeline.feed(300)
+    done = make_backfill(pipeline).run("doubled", 0)
+    assert (done.records, done.dead_letters) == (300, 1)
+    [dead] = pipeline.read(f"{pipeline.name}.dead")
+    assert number_in(dead) == 13
+    numbers = [number_in(message) for message in pipeline.read(f"{pipeline.name}.doubled")]
+    assert numbers == [n for n in range(300) if n != 13]
+
+
+def test_rows_are_looked_up_in_global_tables_that_are_read_whole(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(topology=LOOKED_UP, partitions=1, outputs={"doubled": 2, "tripled": 3})
+    pipeline.feed(100)
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+    for ten in range(10):
+        producer.produce(f"{pipeline.name}.tripled", json.dumps({"n": 2}).encode(), str(ten))
+    assert producer.flush(30) == 0
+    assert make_backfill(pipeline).run("doubled", 0).records == 100
+    numbers = [number_in(message) for message in pipeline.read(f"{pipeline.name}.doubled")]
+    assert numbers == [2 * n for n in range(100)]
+
+
+def test_receipts_are_refused(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    backfill = make_backfill(make_pipeline(partitions=1), [*QUICK, "worker.receipts=true"])
+    with pytest.raises(ConfigurationError, match=r"--set worker\.receipts=false"):
+        backfill.run("doubled", 0)
