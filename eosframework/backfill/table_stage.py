@@ -1,0 +1,215 @@
+"""The stage of the tables: what a job has for the database goes there, by claims, as live.
+
+It runs last, over the application's own topics of rows as the other stages have filled them, and
+over the job's ranges of topics that are persisted as they are. Positions lie in the database;
+persisters go on from them. Where persisters run already, the rows are left to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eosframework.backfill.arrow import BatchFunction, RecordBatch, map_batches
+from eosframework.backfill.chunk import Run
+from eosframework.backfill.executors import telling
+from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.kafka_rows import kafka_rows
+from eosframework.backfill.packing import pack, unpack
+from eosframework.backfill.rows import Counts, runs_of
+from eosframework.backfill.start import Started
+from eosframework.backfill.table_attempt import Pace, TableAttempt, refuse_gap
+from eosframework.config import Settings
+from eosframework.errors import PositionLost
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.persisting.rows import RowMaker
+from eosframework.records import TopicPartition
+from eosframework.topology.graph import Graph
+from eosframework.txnid import tables_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eosframework.backfill.state import JobState
+
+RESULT_SCHEMA = "topic string, partition bigint, rows bigint"
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class TablesWork:
+    """What a task of this stage needs to know; it travels to the executors.
+
+    Args:
+        graph: of the application, packed.
+        topic_ids: of the topics that are persisted.
+        ranges: all of them, those that are in the tables already left out.
+    """
+
+    graph: bytes
+    settings: Settings
+    topic_ids: Mapping[str, str]
+    ranges: Ranges
+
+
+def run_tables(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    watched: Callable[[Callable[[], Any]], None],
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Carry what is left of a job's rows into their tables.
+
+    Args:
+        spark: a session of ours.
+        started: the job.
+        state: of which everything else is complete.
+        watched: runs an action of Spark's.
+        options: for Spark's Kafka client.
+
+    Raises:
+        RecordFailed: a record gives no row, or the database refuses it, and the policy is to fail.
+        RunError: rows are gone, or lie before the range; or the database stays away.
+        DatabaseUnusable: the database cannot be asked.
+    """
+    graph = started.graph
+    if not graph.persisters:
+        return
+    events = structlog.get_logger("eosframework.backfill").bind(application=graph.application)
+    group = tables_group(graph.application)
+    if members := started.admin.describe_group(group).client_ids:
+        events.info("tables_left_to_workers", group=group, workers=len(members))
+        return
+    ranges = _left(started, state)
+    work = TablesWork(
+        pack(graph),
+        started.settings,
+        {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
+        ranges,
+    )
+    events.info("backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges))
+    done: set[TopicPartition] = set()
+
+    def act() -> None:
+        rows = kafka_rows(spark, started.settings.kafka, ranges, options)
+        for found in map_batches(rows, carrying(work), RESULT_SCHEMA).collect():
+            done.add(TopicPartition(found["topic"], found["partition"]))
+
+    if any(one.first < one.end for one in ranges.values()):
+        watched(act)
+    for partition in ranges.keys() - done:  # no row is in their ranges
+        carry(work, partition, iter(()), 0)
+
+
+def carrying(work: TablesWork) -> BatchFunction:
+    """Return what runs on executors: the rows of each partition go into tables."""
+
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        arrow: Any = import_module("pyarrow")
+        counts = Counts()
+        of_all = (run for batch in batches for run in runs_of(batch, counts))
+        for partition, rows in groupby(of_all, key=itemgetter(0)):
+            written = telling(partial(carry, work, partition, rows))
+            yield arrow.RecordBatch.from_pydict(
+                {"topic": [partition.topic], "partition": [partition.partition], "rows": [written]}
+            )
+
+    return run
+
+
+def carry(
+    work: TablesWork, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
+) -> int:
+    """Carry the rows of one partition into tables; see `TableAttempt.run`."""
+    from eosframework.database import Database
+    from eosframework.database.persisting import PostgresRowStore
+    from eosframework.database.table_positions import seen_position
+
+    graph = unpack(work.graph)
+    name = graph.application
+    database = Database(work.settings.database, application_name=f"eosframework {name} backfill")
+    store = PostgresRowStore(database, name, work.topic_ids)
+    range_ = work.ranges[partition]
+    attempt = TableAttempt(
+        partition,
+        range_.first,
+        range_.end,
+        RowMaker(next(p for p in graph.persisters if p.topic == partition.topic)),
+        store,
+        Pace.of(work.settings),
+        partial(seen_position, database, name, partition),
+    )
+    try:
+        return attempt.run(rows, attempt_number)
+    finally:
+        store.close()
+
+
+def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:
+    """Return what is not in the tables yet; a claim tells it exactly.
+
+    Raises:
+        PositionLost: some of it is gone from the log.
+        RunError: the tables lack records before a range.
+    """
+    wanted = table_ranges(started.graph, state, started.facts.partitions, started.admin)
+    stored = _stored(started)
+    left: dict[TopicPartition, OffsetRange] = {}
+    log = started.admin.log_bounds(list(wanted))
+    for partition, range_ in wanted.items():
+        position = stored.get(partition)
+        if position is None:
+            position = range_.first
+        elif position >= range_.end:
+            continue
+        refuse_gap(partition, position, range_.first)
+        if position < log[partition][0] and position < range_.end:
+            raise PositionLost(
+                f"{partition}: the tables hold what comes before offset {position}, and the log "
+                f"begins at {log[partition][0]} by now: retention removed what lies between. To go "
+                f"on without it: eosframework positions set APP --tables "
+                f"'{partition}={log[partition][0]}'"
+            )
+        left[partition] = OffsetRange(first=position, end=range_.end)
+    return left
+
+
+def table_ranges(
+    graph: Graph, state: JobState, partitions: Mapping[str, int], admin: ClusterAdmin
+) -> dict[TopicPartition, OffsetRange]:
+    """Return what goes to tables: a job's ranges, and all of the application's own rows.
+
+    Args:
+        graph: of the application.
+        state: of the job.
+        partitions: how many each topic has.
+        admin: asks the cluster.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    own: list[TopicPartition] = []
+    for persister in graph.persisters:
+        if persister.sub_topology is None:
+            for number, range_ in enumerate(state.job.ranges[persister.topic]):
+                ranges[TopicPartition(persister.topic, number)] = range_
+        else:
+            own += [TopicPartition(persister.topic, n) for n in range(partitions[persister.topic])]
+    bounds = admin.log_bounds(own)
+    return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
+
+
+def _stored(started: Started) -> dict[TopicPartition, int | None]:
+    from eosframework.database import Database
+    from eosframework.database.table_positions import stored_positions
+
+    name = started.graph.application
+    database = Database(started.settings.database, application_name=f"eosframework {name} backfill")
+    return {found.partition: found.next_offset for found in stored_positions(database, name)}

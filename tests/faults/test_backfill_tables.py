@@ -1,0 +1,129 @@
+"""Attempts of one partition's way into a table, killed, stopped or at once: each row is there once.
+
+Here they are processes of their own, as Python workers of Spark's executors are.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import SecretStr
+
+from eosframework.config import DatabaseSettings
+from eosframework.database import Database, migrate
+from tests.support.pipeline import REPOSITORY, wait_until
+
+RECORDS = 2000
+
+
+class Carriers:
+    """Attempts on one database."""
+
+    def __init__(self, dsn: str, directory: Path) -> None:
+        self.dsn = dsn
+        self.directory = directory
+        self.running: list[subprocess.Popen[str]] = []
+        migrate(Database(DatabaseSettings(dsn=SecretStr(dsn))))
+        self.see("CREATE TABLE numbers (n integer)")
+
+    def start(
+        self, attempt: int = 0, *, faults: Sequence[str] = (), pause_seconds: float = 0
+    ) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.support.table_carrier", self.dsn, "history"]
+        process = subprocess.Popen(
+            [*command, str(RECORDS), str(attempt), str(pause_seconds)],
+            cwd=REPOSITORY,
+            env=os.environ
+            | {
+                "EOS_TEST_FAULTS": ";".join(faults),
+                "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def see(self, query: str) -> list[Any]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def numbers(self) -> list[int]:
+        return [n for (n,) in self.see("SELECT n FROM numbers ORDER BY n")]
+
+    def position(self) -> tuple[int, int]:
+        """Epoch and offset."""
+        return self.see("SELECT epoch, next_offset FROM eosframework.positions")[0]
+
+    def fired(self, point: str) -> bool:
+        return (self.directory / f"{point}.fired").exists()
+
+    def stop(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def carriers(database: str, tmp_path: Path) -> Iterator[Carriers]:
+    made = Carriers(database, tmp_path)
+    yield made
+    made.stop()
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
+    _, err = process.communicate(timeout=seconds)
+    return process.returncode, err
+
+
+def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: Carriers) -> None:
+    faults = [
+        "persister.after_claim=kill@1",
+        "persister.before_commit=kill@3",
+        "persister.after_commit=kill@3",
+    ]
+    for fault in faults:
+        killed = carriers.start(faults=[fault])
+        assert ended(killed)[0] == -signal.SIGKILL
+        assert carriers.fired(fault.partition("=")[0])
+    assert 0 < len(carriers.numbers()) < RECORDS
+    code, err = ended(carriers.start())
+    assert code == 0, err
+    assert carriers.numbers() == list(range(RECORDS))
+    assert carriers.position() == (4, RECORDS)
+
+
+def test_an_attempt_that_is_well_is_not_taken_over_by_one_that_starts(carriers: Carriers) -> None:
+    first = carriers.start(pause_seconds=0.2)
+    wait_until(lambda: len(carriers.numbers()) > 0, "rows of the first attempt")
+    second = carriers.start(1)
+    assert ended(second)[0] == 0
+    assert ended(first)[0] == 0
+    assert carriers.numbers() == list(range(RECORDS))
+    assert carriers.position() == (1, RECORDS)
+
+
+def test_an_attempt_that_stands_still_is_taken_over_and_doubles_nothing_when_it_wakes_up(
+    carriers: Carriers,
+) -> None:
+    zombie = carriers.start(faults=["persister.before_commit=stop@3"])
+    wait_until(lambda: carriers.fired("persister.before_commit"), "the first attempt's third batch")
+    second = carriers.start(1)
+    code, err = ended(second)
+    assert code == 0, err
+    assert carriers.numbers() == list(range(RECORDS))
+    zombie.send_signal(signal.SIGCONT)
+    ended(zombie)
+    assert carriers.numbers() == list(range(RECORDS))
+    assert carriers.position()[1] == RECORDS

@@ -1,0 +1,72 @@
+"""A process that carries numbers of one partition into a table, as an executor does: to be killed.
+
+python -m tests.support.table_carrier DSN APPLICATION RECORDS ATTEMPT [PAUSE_SECONDS]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+from pydantic import SecretStr
+
+from eosframework import Topology
+from eosframework.backfill.chunk import Run
+from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.packing import pack
+from eosframework.backfill.rows import RowMessage
+from eosframework.backfill.table_stage import TablesWork, carry
+from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
+from eosframework.records import TopicPartition
+from eosframework.testing import Fault, arm
+from eosframework.topology.graph import Graph
+from eosframework.topology.resolve import resolve
+
+PARTITION = TopicPartition("numbers", 0)
+STALL_SECONDS = 1.5
+
+
+def graph_of(application: str) -> Graph:
+    app = Topology(application)
+    app.stream("numbers", key=bytes, value="json").to_table("numbers")
+    return resolve(app.loaded())
+
+
+def work_of(dsn: str, application: str, records: int) -> TablesWork:
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers="not.asked:1"),
+        database=DatabaseSettings(
+            dsn=SecretStr(dsn), batch_rows=200, idle_transaction_timeout_seconds=2
+        ),
+        backfill=BackfillSettings(
+            commit_interval_seconds=STALL_SECONDS / 3, stall_seconds=STALL_SECONDS
+        ),
+    )
+    ranges = {PARTITION: OffsetRange(first=0, end=records)}
+    return TablesWork(pack(graph_of(application)), settings, {"numbers": "id"}, ranges)
+
+
+def numbers(records: int, pause_seconds: float = 0) -> Iterator[Run]:
+    for first in range(0, records, 100):
+        time.sleep(pause_seconds)
+        yield (
+            PARTITION,
+            [
+                RowMessage(("numbers", 0, n, None, orjson.dumps({"n": n}), 0, None))
+                for n in range(first, min(first + 100, records))
+            ],
+        )
+
+
+if __name__ == "__main__":
+    dsn, application, records, attempt, *rest = sys.argv[1:]
+    texts = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
+    if texts:
+        arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
+    pause_seconds = float(rest[0]) if rest else 0
+    work = work_of(dsn, application, int(records))
+    print(carry(work, PARTITION, numbers(int(records), pause_seconds), int(attempt)))
