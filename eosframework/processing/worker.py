@@ -274,7 +274,7 @@ class Worker:
     def _take_in(self) -> None:
         """Look at the consumer: messages, ends of partitions, rebalances."""
         behind = any(task.has_pending for task in self.tasks.values())
-        self._let_flow(behind)
+        self._let_flow()
         busy = any(task.in_transaction for task in self.tasks.values())
         if behind or (self._state is not None and self._state.records_left):
             wait_seconds = 0.0
@@ -282,12 +282,14 @@ class Worker:
             wait_seconds = self._pace.remaining_seconds()
         else:
             wait_seconds = IDLE_SECONDS
-        self._distribute(self._log.fetch(self._options.batch_records, wait_seconds))
+        # To hear of rebalances takes a fetch. Pausing for it would discard what is fetched ahead.
+        limit = 1 if behind else self._options.batch_records
+        self._distribute(self._log.fetch(limit, wait_seconds))
 
-    def _let_flow(self, behind: bool) -> None:
-        """Fetch running tasks' partitions, unless there is enough to run or to wait for others."""
+    def _let_flow(self) -> None:
+        """Fetch running tasks' partitions, but those of which enough waits for others."""
         assigned = {p for task in self.tasks.values() for p in task.positions}
-        running = [] if behind else [t for t in self.tasks.values() if t.state is TaskState.RUNNING]
+        running = [t for t in self.tasks.values() if t.state is TaskState.RUNNING]
         wanted = {p for task in running for p in task.positions}
         wanted.difference_update(p for task in running for p in task.full_partitions)
         if started := sorted(wanted - self._flowing):

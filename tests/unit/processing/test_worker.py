@@ -321,3 +321,25 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
     run.worker.run()
     assert sorted(broker.values) == [*range(16), *range(100, 110)]
     assert 2 in rounds
+
+
+def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> None:
+    """Of a paused partition librdkafka discards what is fetched, and takes a second to fetch it."""
+    run = Run(broker_with(*range(100)))
+    limits: list[int] = []
+    fetch, pause = run.log.fetch, run.log.pause
+
+    def fetched(limit: int, timeout_seconds: float) -> Any:
+        behind = any(task.has_pending for task in run.worker.tasks.values())
+        limits.append(limit)
+        assert (limit == 1) == behind
+        return fetch(limit, timeout_seconds)
+
+    def paused(partitions: Any) -> None:
+        assert not partitions, "nothing is to be paused"
+        pause(partitions)
+
+    run.log.fetch = fetched  # pyright: ignore[reportAttributeAccessIssue]
+    run.log.pause = paused  # pyright: ignore[reportAttributeAccessIssue]
+    assert run.to_the_end().values == [*range(100)]
+    assert {1, 10} == set(limits)
