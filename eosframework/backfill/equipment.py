@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from eosframework.backfill.marking import MarkedOutput
 from eosframework.backfill.packing import unpack
 from eosframework.backfill.work import Work
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ConfigurationError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import read_ranges
@@ -47,8 +48,14 @@ class ProgressLog(Protocol):
         """Return how far a task is, as far as that is decided."""
         ...
 
-    def newest_of_task(self, sub_topology: str, partition: int) -> tuple[int, TaskProgress] | None:
-        """Return what was last written, with its offset, whatever becomes of it."""
+    def written_end(self) -> int:
+        """Return the offset behind everything that is written, decided or not."""
+        ...
+
+    def newest_of_task(
+        self, sub_topology: str, partition: int, since: int = 0
+    ) -> tuple[int, TaskProgress] | None:
+        """Return what was last written from an offset on, whatever becomes of it."""
         ...
 
     def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
@@ -117,7 +124,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
 
     Raises:
         ConfigurationError: a setting cannot be kept by a backfill.
-        RunError: the directory for stores cannot be used.
+        StateUnwritable: there is no directory for stores.
     """
     refuse_receipts(work.settings)
     graph = unpack(work.graph)
@@ -126,8 +133,8 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
     outputs = _outputs(work)
     topics = {source.topic for source in part.sources}
     own = [p for p in work.starts if p.partition == partition and p.topic in topics]
-    with _collecting_rarely(), tempfile.TemporaryDirectory(prefix="eosframework-") as directory:
-        state = _state(graph, part, work, admin, Path(directory))
+    with _collecting_rarely(), _directory(work.settings) as directory:
+        state = _state(graph, part, work, admin, directory)
         try:
             yield Equipment(
                 identity=TransactionalId.backfill(
@@ -177,6 +184,28 @@ def _state(
     state = work.settings.state.model_copy(update={"directory": directory})
     settings = work.settings.model_copy(update={"state": state})
     return local_state(alone, settings, "backfill", work.facts.topics, admin)
+
+
+@contextmanager
+def _directory(settings: Settings) -> Generator[Path]:
+    """Make a directory for stores that goes with the attempt; a killed one leaves it to Spark.
+
+    Raises:
+        StateUnwritable: it cannot be made.
+    """
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    parent = settings.state.directory or (Path(local) if local else None)
+    try:
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(prefix="eosframework-", dir=parent)
+    except OSError as error:
+        raise StateUnwritable(
+            f"no directory for stores can be made in {parent or tempfile.gettempdir()} "
+            f"({error.strerror}); set state.directory to one that executors can write"
+        ) from error
+    with made as directory:
+        yield Path(directory)
 
 
 def _looks(

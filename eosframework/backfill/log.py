@@ -80,16 +80,31 @@ class JobLog:
         key = task_key(self.name, sub_topology, partition)
         return _progress(self._log.decided(key, [key]).get(key))
 
-    def newest_of_task(self, sub_topology: str, partition: int) -> tuple[int, TaskProgress] | None:
+    def written_end(self) -> int:
+        """Return the offset behind everything that is written in the registry, decided or not.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._log.written_end()
+
+    def newest_of_task(
+        self, sub_topology: str, partition: int, since: int = 0
+    ) -> tuple[int, TaskProgress] | None:
         """Return what was last written of a task, with its offset, whatever becomes of it.
 
         It tells that its writer lives. Whoever stands still in the middle of a commit keeps what
         others commit behind it from view, but not from here.
 
+        Args:
+            sub_topology: of the task.
+            partition: of the task.
+            since: the first offset that counts.
+
         Raises:
             ClusterUnreachable: nobody answered.
         """
-        found = self._log.newest(task_key(self.name, sub_topology, partition))
+        found = self._log.newest(task_key(self.name, sub_topology, partition), since)
         if found is None or found[1] is None:
             return None
         return found[0], TaskProgress.from_entry(found[1])

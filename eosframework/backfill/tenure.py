@@ -69,7 +69,7 @@ class Tenure:
         self._task = f"task {equipment.sub_topology}[{equipment.partition}] of the backfill"
         self._stall_seconds = equipment.settings.backfill.stall_seconds
         self._timeout_seconds = equipment.settings.worker.transaction_timeout_seconds
-        self._predecessor: str | None = None
+        self._taken_at = 0
         self._clock = clock
         self._sleep = sleep
         self._events = structlog.get_logger("eosframework.backfill").bind(
@@ -104,8 +104,8 @@ class Tenure:
         except TransactionFatal as error:
             raise RunError(str(error)) from error
         failpoints.hit("takeover.after_init")
+        self._taken_at = self._patiently(self._log.written_end)
         self.known = self._patiently(lambda: self._log.read_task(*self._names))
-        self._predecessor = None if self.known is None else self.known.attempt
 
     def commit(self, progress: TaskProgress) -> None:
         """Commit what was produced since the begin, with the progress (A6).
@@ -192,8 +192,8 @@ class Tenure:
 
     def _refuse_successor(self) -> None:
         """Raise if another attempt has written: to take the id again would end it."""
-        newest = self._log.newest_of_task(*self._names)
-        if newest is not None and newest[1].attempt not in (self.attempt, self._predecessor):
+        newest = self._log.newest_of_task(*self._names, self._taken_at)
+        if newest is not None and newest[1].attempt != self.attempt:
             raise taken_over(self._task, newest[1])
 
     def _settle(self) -> None:

@@ -78,6 +78,14 @@ class RegistryLog:
         end = self._admin.log_bounds([self._partition])[self._partition][1]
         return self._read_to(end, prefix, keys)
 
+    def written_end(self) -> int:
+        """Return the offset behind everything that is written, decided or not.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._admin.high_watermarks([self._partition])[self._partition]
+
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
         """Return the newest entry of a key with its offset, whatever becomes of its transaction.
 
@@ -90,9 +98,8 @@ class RegistryLog:
         Raises:
             ClusterUnreachable: nobody answered.
         """
-        partition = self._partition
+        partition, end = self._partition, self.written_end()
         first = self._admin.log_bounds([partition])[partition][0]
-        end = self._admin.high_watermarks([partition])[partition]
         start = max(first, since, end - FIRST_TAIL_RECORDS)
         found: tuple[int, Any] | None = None
         for _, messages in read_ranges(self._settings, {partition: (start, end)}, undecided=True):
@@ -112,8 +119,7 @@ class RegistryLog:
         Registry(self._application, self._settings, self._admin).write(entries)
 
     def _settled_end(self) -> int:
-        partition = self._partition
-        written = self._admin.high_watermarks([partition])[partition]
+        partition, written = self._partition, self.written_end()
         deadline = time.monotonic() + self._settle_seconds
         while True:
             end = self._admin.log_bounds([partition])[partition][1]

@@ -59,10 +59,16 @@ class MemoryLog:
 
     watch_task = read_task
 
-    def newest_of_task(self, sub_topology: str, partition: int) -> tuple[int, TaskProgress] | None:
-        found = [*self.undecided, *filter(None, [self.read_task(sub_topology, partition)])]
+    def written_end(self) -> int:
         written = sum(output[0] == REGISTRY for output in self.broker.visible)
-        return (written + len(self.undecided), found[0]) if found else None
+        return written + len(self.undecided)
+
+    def newest_of_task(
+        self, sub_topology: str, partition: int, since: int = 0
+    ) -> tuple[int, TaskProgress] | None:
+        found = [*self.undecided, *filter(None, [self.read_task(sub_topology, partition)])]
+        last = self.written_end() - 1
+        return (last, found[0]) if found and last >= since else None
 
     def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
         data = orjson.dumps(progress.to_entry())

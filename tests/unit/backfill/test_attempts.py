@@ -177,10 +177,21 @@ def test_a_fenced_attempt_ends_without_taking_the_id_again() -> None:
 def test_an_attempt_in_doubt_does_not_take_the_task_from_its_successor() -> None:
     world = World()
     world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]  # pyright: ignore
-    world.log.undecided = [progress(attempt="successor")]
+    world.broker.produce_fault = lambda output: (
+        world.log.undecided.append(progress(attempt="successor"))
+        if b":7}" in (output[1] or b"")
+        else None
+    )
     with pytest.raises(InstanceFenced, match=r"\(successor\)"):
         world.run()
     assert world.inits() == 1
+
+
+def test_what_was_left_open_before_the_task_was_taken_is_no_successor() -> None:
+    world = World()
+    world.log.undecided = [progress(attempt="ended by the init")]
+    world.broker.commit_faults = [(OutcomeUnknown("x"), False)]
+    assert world.run().records == 100
 
 
 def test_an_expired_transaction_is_run_again_if_no_successor_shows() -> None:
