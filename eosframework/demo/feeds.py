@@ -31,8 +31,8 @@ def landed(months: Container[int] = MONTHS) -> list[FedRecord]:
     to leave half a day after it. One that was cancelled becomes known when it should have left,
     and one that was diverted when it did. The record's timestamp is this time.
     """
-    flights = ((_known_at(row), row) for row in rows_of("flights") if row["month"] in months)
-    found = [(row["carrier"].encode(), orjson.dumps(row), known_at) for known_at, row in flights]
+    flights = (row for row in rows_of("flights") if row["month"] in months)
+    found = [_record(row, "carrier", _known_at(row)) for row in flights]
     found.sort(key=lambda record: record[2])
     return found
 
@@ -71,7 +71,8 @@ FEEDS: Mapping[str, Callable[[Container[int]], Iterable[FedRecord]]] = {
 
 
 def _record(row: Row, key: str, timestamp: int) -> FedRecord:
-    return row[key].encode(), orjson.dumps(row), timestamp
+    # A copy: many of the objects that orjson returns take 8 KiB each, however short they are.
+    return row[key].encode(), memoryview(orjson.dumps(row)).tobytes(), timestamp
 
 
 def _known_at(flight: dict[str, Any]) -> int:
