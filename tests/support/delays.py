@@ -14,7 +14,7 @@ and offset: which flights are late is a matter of order. The rules, read from th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,14 +47,14 @@ class Expected:
     dead: set[Name]
 
 
-def expected(month: int, landed: Iterable[Message]) -> Expected:
-    """Return what must come of the flights of a month.
+def expected(months: Collection[int], landed: Iterable[Message]) -> Expected:
+    """Return what must come of the flights of some months.
 
     Args:
-        month: of the year 2013; the weather is that of the same month.
+        months: of the year 2013; the weather is that of the same months.
         landed: the input topic, of which only the places of the flights are used.
     """
-    flights = _in_order(_flights(month), landed)
+    flights = _in_order(_flights(months), landed)
     at = flights.scheduled.groupby(flights.partition)
     flights["late"] = flights.hour_of_departure + HOUR + GRACE <= at.cummax()
     flights["closes"] = flights.hour_of_departure + HOUR + GRACE <= at.transform("max")
@@ -62,7 +62,7 @@ def expected(month: int, landed: Iterable[Message]) -> Expected:
     flights["cancelled"] = cancelled
     flights["dead"] = ~flights.late & ~cancelled & flights.arr_delay.isna()
     return Expected(
-        described=_described(flights[~flights.dead], _weather(month)),
+        described=_described(flights[~flights.dead], _weather(months)),
         hourly=_hourly(flights[~flights.dead & ~flights.late & flights.closes]),
         late=set(_names(flights[flights.late])),
         dead=set(_names(flights[flights.dead])),
@@ -82,9 +82,9 @@ def _table(name: str, **options: Any) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, na_values=["NA", ""], **options)
 
 
-def _flights(month: int) -> pd.DataFrame:
+def _flights(months: Collection[int]) -> pd.DataFrame:
     flights = _table("flights")
-    flights = flights[flights.month == month].copy()
+    flights = flights[flights.month.isin(months)].copy()
     minutes = pd.to_timedelta(flights.minute, unit="min")
     flights["scheduled"] = pd.to_datetime(flights.time_hour) + minutes
     flights["hour_of_departure"] = flights.scheduled.dt.floor("h")
@@ -92,9 +92,9 @@ def _flights(month: int) -> pd.DataFrame:
     return flights
 
 
-def _weather(month: int) -> pd.DataFrame:
+def _weather(months: Collection[int]) -> pd.DataFrame:
     weather = _table("weather")
-    weather = weather[weather.month == month].copy()
+    weather = weather[weather.month.isin(months)].copy()
     weather["observed"] = pd.to_datetime(weather.time_hour)
     return weather.sort_values("observed")
 
@@ -110,7 +110,7 @@ def _in_order(flights: pd.DataFrame, landed: Iterable[Message]) -> pd.DataFrame:
     )
     keys = ["name", "time_hour"]
     whole = flights.merge(places, on=keys, how="outer", validate="one_to_one", indicator=True)
-    assert (whole._merge == "both").all(), "the input is not the flights of the month"
+    assert (whole._merge == "both").all(), "the input is not the flights of these months"
     return whole.sort_values(["partition", "offset"])
 
 

@@ -137,7 +137,7 @@ def test_joins_and_windows_of_real_flights_are_what_pandas_says_although_workers
     assert supervisor.wait() == 0, supervisor.log[-3000:]
     worker = delays.start("--until-caught-up", kill_at={})
     assert worker.wait(120) == 0, worker.log[-3000:]
-    wanted = expected(MONTH, read_committed(delays.bootstrap_servers, "flights.landed"))
+    wanted = expected([MONTH], read_committed(delays.bootstrap_servers, "flights.landed"))
     require_something_of_everything(wanted)
     assert_described(delays, wanted)
     assert_hourly(delays, wanted)
