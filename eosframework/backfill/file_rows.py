@@ -1,0 +1,198 @@
+"""Files that stand for a source topic, as rows in the order (event time, path, row).
+
+    1. the files are those that were pinned  2. they are cut where they were cut before
+    3. each row becomes a record with its place; what cannot be one ends the job
+
+Rows of Parquet have numbers. Of text formats a row's number is where its split begins, in bytes,
+plus the rows before it in the split: no row is shorter than a byte, so numbers grow within a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eosframework import references
+from eosframework.backfill.arrow import (
+    BatchFunction,
+    RecordBatch,
+    batch_of,
+    headers_type,
+    map_batches,
+)
+from eosframework.backfill.failures import told
+from eosframework.backfill.job import Files, PinnedFile
+from eosframework.backfill.ordering import PLACED_SCHEMA
+from eosframework.backfill.packing import pack_value, unpack_value
+from eosframework.backfill.pinned import check_pinned, listed
+from eosframework.backfill.record_making import Placed, RecordMaker, Spot, needed_columns
+from eosframework.errors import ConfigurationError, EosError, RunError
+from eosframework.topology.graph import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PATH, _START, _ROW, _BROKEN = "__path", "__start", "__row", "__broken"
+
+_LITERAL_PATHS = "__globPaths__"
+"""Spark's option, which says whether paths are patterns."""
+
+_CAREFUL = {
+    "csv": {"enforceSchema": "false", "columnNameOfCorruptRecord": _BROKEN},
+    "json": {"columnNameOfCorruptRecord": _BROKEN},
+}
+"""Columns go by the names in each file's header, and a row that cannot be read is noticed."""
+
+
+_ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
+"""Of Spark's errors, with what it says of them."""
+
+
+def pin(
+    spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
+) -> tuple[PinnedFile, ...]:
+    """Return the files at some paths, sorted, after a look whether Spark can read them.
+
+    Args:
+        spark: a session of ours.
+        format: parquet, json or csv.
+        paths: files, folders and patterns, on any file system that Spark reaches.
+        options: Spark's, for reading the format.
+
+    Raises:
+        ConfigurationError: there is no file at a path, or Spark cannot read them so.
+    """
+    files = listed(spark, paths)
+    _loaded(spark, format, [file.path for file in files], options)
+    return files
+
+
+def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> DataFrame:
+    """Return the rows of files as records that stand for a topic, with their places.
+
+    Args:
+        spark: a session of ours.
+        topic: its name.
+        files: pinned.
+        source: reads the topic.
+
+    Raises:
+        ConfigurationError: a file is not what it was, or lacks a column, or nothing tells the time
+            of a row.
+        TopologyError: the function that makes records cannot be found, or cannot travel.
+    """
+    check_pinned(spark, files.files)
+    if source.timestamp is None and files.record is None:
+        raise ConfigurationError(
+            f"rows of the files for topic {topic!r} have no time: its source takes that of the "
+            f"record, and rows are none. Give the source a timestamp function, or the files one "
+            f"that makes records, record=MODULE:FUNCTION"
+        )
+    from_row = None if files.record is None else references.find(files.record)
+    RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(files.split_bytes))
+    rows = _loaded(spark, files.format, [file.path for file in files.files], files.options)
+    for column in needed_columns(files):
+        if column not in rows.columns:
+            raise ConfigurationError(
+                f"the files for topic {topic!r} have no column {column!r}; they have "
+                f"{', '.join(name for name in rows.columns if name != _BROKEN)}"
+            )
+    bare = files.model_copy(update={"files": ()})
+    carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
+    return map_batches(_with_spots(rows, files.format), _making(carried), PLACED_SCHEMA)
+
+
+def _loaded(
+    spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
+) -> DataFrame:
+    """Return the columns of files; of text, unless the user has chosen a mode, the broken rows too.
+
+    Raises:
+        ConfigurationError: Spark cannot read them so.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    given = {name: value for name, value in options.items() if name != "schema"}
+    careful = {} if "mode" in options else _CAREFUL.get(format, {})
+    reader = spark.read.format(format).options(**careful, **given).option(_LITERAL_PATHS, "false")
+    try:
+        if "schema" in options:
+            reader = reader.schema(options["schema"])
+        rows = reader.load(list(paths))
+        if careful and _BROKEN not in rows.columns:
+            rows = reader.schema(rows.schema.add(_BROKEN, "string")).load(list(paths))
+        return rows
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error).strip()
+        reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
+        raise ConfigurationError(
+            f"Spark cannot read {paths[0]}{' and others' if len(paths) > 1 else ''} as {format}: "
+            f"{reason}; correct the source's format or options"
+        ) from error
+
+
+def _with_spots(rows: DataFrame, format: str) -> DataFrame:
+    """Return rows that tell where they are."""
+    from pyspark.sql.functions import col, lit
+
+    numbered = format == "parquet"
+    return rows.select(
+        "*",
+        col("_metadata.file_path").alias(_PATH),
+        (lit(0) if numbered else col("_metadata.file_block_start")).alias(_START),
+        (col("_metadata.row_index") if numbered else lit(None).cast("bigint")).alias(_ROW),
+    )
+
+
+def _making(carried: bytes) -> BatchFunction:
+    """Return what makes records of rows that tell where they are."""
+
+    def make(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        maker = RecordMaker(*unpack_value(carried))
+        spots = _Spots()
+        for batch in batches:
+            rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+            try:
+                placed = [_made(maker, row, spots.take(row)) for row in rows]
+            except EosError as error:
+                raise told(error) from error
+            yield batch_of(placed, _types())
+
+    return make
+
+
+def _made(maker: RecordMaker, row: dict[str, Any], spot: Spot) -> Placed:
+    if (broken := row.pop(_BROKEN, None)) is not None:
+        raise RunError(
+            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or say "
+            f"with option.mode=DROPMALFORMED that such rows are left out"
+        )
+    return maker.make(row, spot)
+
+
+class _Spots:
+    """Numbers rows that have no number in their file, split by split."""
+
+    def __init__(self) -> None:
+        self._split: tuple[str, int] | None = None
+        self._rows = 0
+
+    def take(self, row: dict[str, Any]) -> Spot:
+        """Take what tells where a row is out of it."""
+        path, start, number = row.pop(_PATH), row.pop(_START), row.pop(_ROW)
+        if number is not None:
+            return Spot(path, 0, number)
+        if (path, start) != self._split:
+            self._split, self._rows = (path, start), 0
+        self._rows += 1
+        return Spot(path, start, self._rows - 1)
+
+
+def _types() -> dict[str, Any]:
+    names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    kinds = ("string", "int32", "int64", "int64", "binary", "binary", headers_type())
+    placed = {"order_time": "int64", "writer": "string"}
+    return {**dict(zip(names, kinds, strict=True)), **placed}

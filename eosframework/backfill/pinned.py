@@ -1,0 +1,121 @@
+"""Lists of files that stand for a topic: fixed when a job starts, looked at again when it reads.
+
+On any file system that Spark's Hadoop knows. A file of another size or time is another file, and
+rows that were processed may not be in it, so it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eosframework.backfill.job import PinnedFile
+from eosframework.backfill.jvm import file_system_of, hadoop_path
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HIDDEN = ("_", ".")
+"""How names begin of what Spark and Hadoop leave beside data."""
+
+
+def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
+    """Return the files at some paths, sorted; each path is a file, a folder or a pattern.
+
+    Raises:
+        ConfigurationError: there is no file at one of them, or it cannot be listed.
+    """
+    found: dict[str, PinnedFile] = {}
+    for path in paths:
+        of_path = {file.path: file for file in _files(spark, path)}
+        if not of_path:
+            raise ConfigurationError(
+                f"there is no file at {path!r}; expected a file, a folder with files, or a pattern "
+                f"such as history/2024-*.csv"
+            )
+        found |= of_path
+    return tuple(found[path] for path in sorted(found))
+
+
+def check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
+    """Make sure that files are those that were pinned.
+
+    Raises:
+        ConfigurationError: names the first that has changed or is gone.
+    """
+    folders = sorted({file.path.rpartition("/")[0] for file in files})
+    now = {file.path: file for folder in folders for file in _in_folder(spark, folder)}
+    for file in files:
+        if (found := now.get(file.path)) == file:
+            continue
+        what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
+        raise ConfigurationError(
+            f"file {file.path}, which the job reads, {what} since the job started. Put it back as "
+            f"it was; if that cannot be, start another job, into another application or with "
+            f"--suffix"
+        )
+
+
+def _difference(before: PinnedFile, now: PinnedFile) -> str:
+    if before.size_bytes != now.size_bytes:
+        return f"it had {before.size_bytes} bytes and has {now.size_bytes}"
+    return f"it was written at {before.modified_at} and now at {now.modified_at} (in milliseconds)"
+
+
+def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
+    """Return the files that a path means, those in folders however deep."""
+    from py4j.protocol import Py4JError
+
+    try:
+        place = hadoop_path(spark, path)
+        system = file_system_of(spark, place)
+        return list(_below(system, system.globStatus(place) or ()))
+    except Py4JError as error:
+        raise ConfigurationError(
+            f"files at {path!r} cannot be listed: {_reason(error)}; correct the path, or add what "
+            f"Spark needs to reach that file system"
+        ) from error
+
+
+def _below(system: Any, listed: Iterable[Any]) -> Iterator[PinnedFile]:
+    for status in listed:
+        if status.isFile():
+            yield _pinned(status)
+            continue
+        inside = system.listStatus(status.getPath())
+        yield from _below(system, [s for s in inside if not _is_hidden(s)])
+
+
+def _is_hidden(status: Any) -> bool:
+    return status.getPath().getName().startswith(_HIDDEN)
+
+
+def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
+    """Return the files right in a folder; none where it is gone."""
+    from py4j.protocol import Py4JError
+
+    try:
+        place = hadoop_path(spark, folder)
+        system = file_system_of(spark, place)
+        if not system.exists(place):
+            return []
+        return [_pinned(status) for status in system.listStatus(place) if status.isFile()]
+    except Py4JError as error:
+        raise ConfigurationError(
+            f"folder {folder} of files that the job reads cannot be listed: {_reason(error)}"
+        ) from error
+
+
+def _pinned(status: Any) -> PinnedFile:
+    return PinnedFile(
+        path=status.getPath().toString(),
+        size_bytes=status.getLen(),
+        modified_at=status.getModificationTime(),
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return what the JVM said, in one line."""
+    cause: Any = getattr(error, "java_exception", None)
+    return str(cause.toString() if cause is not None else error).splitlines()[0]

@@ -1,0 +1,186 @@
+"""Rows of files as the records that live producers would have sent, each with its place.
+
+A row is one record: its columns as a JSON object, or what the user's function makes of it. Its
+partition is the one in which a live producer would have put its key. Whatever cannot be made names
+the file and the row.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from eosframework.backfill.job import Files
+from eosframework.errors import ConfigurationError, RunError
+from eosframework.kafka.placing import partition_of
+from eosframework.processing.conversions import as_bytes
+from eosframework.records import Record, as_milliseconds
+from eosframework.topology.graph import Source
+
+FromRow = Callable[[dict[str, Any]], Record]
+"""A user's function: takes a row, columns by name."""
+
+Placed = tuple[
+    str, int, int, int, "bytes | None", "bytes | None", "list[dict[str, Any]] | None", int, str
+]
+"""The columns of `ordering.PLACED_SCHEMA`, in their order."""
+
+COLUMN = "column:"
+"""How a partitioner begins that takes a partition's number from a column."""
+
+_REMEMBERED_KEYS = 100_000
+
+
+class Spot(NamedTuple):
+    """Where a row is.
+
+    Args:
+        start: where its split begins, in bytes; 0 where rows are numbered throughout the file.
+        row: how many come before it there.
+    """
+
+    path: str
+    start: int
+    row: int
+
+    @property
+    def number(self) -> int:
+        """Grows from row to row of a file: no row is shorter than a byte."""
+        return self.start + self.row
+
+    def __str__(self) -> str:
+        behind = f" behind byte {self.start}" if self.start else ""
+        return f"row {self.row}{behind} of {self.path}"
+
+
+class RecordMaker:
+    """Makes records of the rows of files that stand for a topic.
+
+    Args:
+        topic: its name.
+        files: what they hold.
+        source: reads the topic.
+        from_row: the user's function; None: a row's columns are the value.
+
+    Raises:
+        ConfigurationError: there is no such partitioner.
+    """
+
+    def __init__(
+        self, topic: str, files: Files, source: Source, from_row: FromRow | None = None
+    ) -> None:
+        self._topic = topic
+        self._files = files
+        self._source = source
+        self._from_row = from_row
+        self._column = _column_of(files.partitioner)
+        self._partition_of = None if self._column else _partitioner(files)
+
+    def make(self, row: dict[str, Any], spot: Spot) -> Placed:
+        """Return the record of a row, with its place.
+
+        Args:
+            row: its columns.
+            spot: where it is.
+
+        Raises:
+            RunError: no record can be made of it; names the file and the row.
+        """
+        try:
+            record = self._from_columns(row) if self._from_row is None else self._called(row)
+            key, value = self._encoded_key(record.key), record.value
+            time = self._event_time(value, record.timestamp)
+            timestamp = time if self._from_row is None else as_milliseconds(record.timestamp)
+            partition = self._partition(row, key, spot)
+        except Exception as error:
+            raise RunError(
+                f"{spot} cannot be made a record of topic {self._topic!r}: "
+                f"{type(error).__name__}: {error}; correct the file and start another job, or give "
+                f"the source a function record=MODULE:FUNCTION that makes a record of every row"
+            ) from error
+        headers = [{"key": name, "value": v} for name, v in record.headers] or None
+        own = self._topic, partition, spot.number, timestamp, key, value, headers
+        return (*own, time, spot.path)
+
+    def _from_columns(self, row: dict[str, Any]) -> Record:
+        """Return a row as it is; its time is found in the value."""
+        key = None if self._files.key is None else row[self._files.key]
+        return Record(key, orjson.dumps(row, default=_plain), 0)
+
+    def _called(self, row: dict[str, Any]) -> Record:
+        """Return what the user's function makes of a row, its value encoded."""
+        assert self._from_row is not None
+        record: Any = self._from_row(row)
+        if not isinstance(record, Record):
+            raise TypeError(f"the function {self._files.record} gave {record!r:.60}, not a Record")
+        encode = self._source.value.encode or as_bytes
+        value = None if record.value is None else encode(record.value)
+        return record.replace(value=value)
+
+    def _encoded_key(self, key: Any) -> bytes | None:
+        if key is None:
+            return None
+        if self._source.key.encode is not None:
+            return self._source.key.encode(key)
+        return key.encode() if isinstance(key, str) else as_bytes(key)
+
+    def _event_time(self, value: bytes | None, timestamp: int) -> int:
+        """Return the event time as the source takes it from the value, else the timestamp."""
+        if self._source.timestamp is None or value is None:
+            return as_milliseconds(timestamp)
+        decode = self._source.value.decode
+        return as_milliseconds(self._source.timestamp.call(decode(value) if decode else value))
+
+    def _partition(self, row: dict[str, Any], key: bytes | None, spot: Spot) -> int:
+        count = self._files.partitions
+        if self._column is not None:
+            partition = row[self._column]
+            if type(partition) is not int or not 0 <= partition < count:
+                raise ValueError(f"{self._column}={partition!r} is no partition of {count}")
+            return partition
+        if key is None or self._partition_of is None:
+            return (zlib.crc32(spot.path.encode()) + spot.number) % count
+        return self._partition_of(key)
+
+
+def needed_columns(files: Files) -> list[str]:
+    """Return the columns that a list of files must have."""
+    return [name for name in (files.key, _column_of(files.partitioner)) if name is not None]
+
+
+def _column_of(partitioner: str) -> str | None:
+    return partitioner.removeprefix(COLUMN) if partitioner.startswith(COLUMN) else None
+
+
+def _partitioner(files: Files) -> Callable[[bytes], int]:
+    """Return what puts a key where producers with that partitioner put it.
+
+    Raises:
+        ConfigurationError: there is no such partitioner.
+    """
+    count = files.partitions
+    if files.partitioner == "murmur2":
+
+        @lru_cache(_REMEMBERED_KEYS)
+        def as_java(key: bytes) -> int:
+            return partition_of(key, count)
+
+        return as_java
+    if files.partitioner == "crc32":
+        return lambda key: zlib.crc32(key) % count
+    raise ConfigurationError(
+        f"there is no partitioner {files.partitioner!r}; expected murmur2 (Kafka's own clients and "
+        f"this framework), crc32 (librdkafka's default) or {COLUMN}NAME, the column with the "
+        f"partition's number"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
