@@ -8,3 +8,9 @@ It refuses to guess: a job's range, files and topology are fixed when it starts,
 differs later is another job. It writes nothing but through transactional producers whose ids
 belong to the job's tasks, never to an attempt, and through claims of the database.
 """
+
+from eosframework.backfill.api import Backfill
+from eosframework.backfill.frames import outputs_of
+from eosframework.backfill.session import spark_session
+
+__all__ = ["Backfill", "outputs_of", "spark_session"]

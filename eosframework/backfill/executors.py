@@ -1,42 +1,28 @@
-"""What Spark calls on its executors: an attempt for each task whose rows a Spark partition holds.
-
-A failure of the user's or of a server's travels to the driver as one line, not as a traceback in a
-traceback of Spark's.
-"""
+"""What Spark calls on its executors: an attempt for each task of which it holds rows."""
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import orjson
-
-from eosframework import errors
-from eosframework.backfill.attempt import Work, run_attempt
-from eosframework.errors import EosError, RunError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from eosframework.backfill.arrow import BatchFunction, RecordBatch, batch_of
+from eosframework.backfill.attempt import run_attempt
+from eosframework.backfill.failures import told
+from eosframework.backfill.work import Work
+from eosframework.errors import EosError
 
 RESULT_SCHEMA = "partition bigint, records bigint"
 
-_MARK = "eosframework-failure:"
-_MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
 
-
-def attempts(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def attempts(work: Work) -> BatchFunction:
     """Return what `mapInArrow` runs: rows in the order of their tasks become transactions."""
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from eosframework.backfill.rows import runs
 
-        for partition, task_runs in runs(batches, own_topics=work.own_topics):
-            records = _attempt(work, partition, task_runs)
-            yield pa.RecordBatch.from_pydict({"partition": [partition], "records": [records]})
+        for partition, of_task in runs(batches, own_topics=work.own_topics):
+            records = _attempt(work, partition, of_task)
+            yield batch_of([(partition, records)], {"partition": "int64", "records": "int64"})
 
     return run
 

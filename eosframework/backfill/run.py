@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.attempt import Work
-from eosframework.backfill.executors import RESULT_SCHEMA, attempts, failure_of, finishing
+from eosframework.backfill.arrow import map_batches
+from eosframework.backfill.executors import RESULT_SCHEMA, attempts, finishing
+from eosframework.backfill.failures import failure_of
 from eosframework.backfill.job import OffsetRange, ends_key
 from eosframework.backfill.kafka_rows import kafka_rows
 from eosframework.backfill.ordering import in_task_order
@@ -27,6 +28,7 @@ from eosframework.backfill.stages import Stage, writers_of
 from eosframework.backfill.start import Started
 from eosframework.backfill.state import JobState
 from eosframework.backfill.table_stage import run_tables
+from eosframework.backfill.work import Work
 from eosframework.errors import RunError
 from eosframework.records import TopicPartition
 
@@ -89,7 +91,7 @@ def _run_stage(
     work = _work(started, state, stage)
     frame = _rows(spark, started, state, stage, options)
     if frame is not None:
-        results = frame.mapInArrow(attempts(work), RESULT_SCHEMA)
+        results = map_batches(frame, attempts(work), RESULT_SCHEMA)
         _watched(spark, started, results.collect, shown)
     after = _state(started)
     left = [
