@@ -17,7 +17,7 @@ from eosframework.backfill.marking import MarkedOutput
 from eosframework.backfill.packing import unpack
 from eosframework.backfill.work import Work
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, StateUnwritable
+from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import read_ranges
@@ -124,15 +124,19 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
 
     Raises:
         ConfigurationError: a setting cannot be kept by a backfill.
-        StateUnwritable: there is no directory for stores.
+        RunError: there is no such task, or no directory for its stores.
     """
     refuse_receipts(work.settings)
     graph = unpack(work.graph)
     part = next(part for part in graph.sub_topologies if part.name == work.sub_topology)
-    admin = ClusterAdmin(work.settings.kafka)
-    outputs = _outputs(work)
     topics = {source.topic for source in part.sources}
-    own = [p for p in work.starts if p.partition == partition and p.topic in topics]
+    own = sorted(p for p in work.starts if p.partition == partition and p.topic in topics)
+    if not own:
+        raise RunError(
+            f"there is no task {partition} of sub-topology {part.name!r} in backfill {work.job!r}: "
+            f"it has {work.partitions}, from 0"
+        )
+    admin, outputs = ClusterAdmin(work.settings.kafka), _outputs(work)
     with _collecting_rarely(), _directory(work.settings) as directory:
         state = _state(graph, part, work, admin, directory)
         try:
@@ -142,8 +146,8 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 ),
                 compiled=compile_part(part),
                 settings=work.settings,
-                starts={p: work.starts[p] for p in sorted(own)},
-                ends={p: end for p in sorted(own) if (end := work.ends.get(p)) is not None},
+                starts={p: work.starts[p] for p in own},
+                ends={p: end for p in own if (end := work.ends.get(p)) is not None},
                 own_topics=_written(part, work.own_topics),
                 outputs=outputs,
                 log=JobLog(work.job, graph.application, work.settings.kafka, admin),

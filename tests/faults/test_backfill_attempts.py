@@ -22,10 +22,8 @@ SMALL_CHUNKS = [*QUICK, "backfill.chunk_records=100"]
 WRITER_STEPS = ["transaction.after_produce@3", "transaction.before_commit@3"]
 
 KEYED_STEPS = [
-    "takeover.before_init",
     "takeover.after_init",
     "takeover.after_assign",
-    "transaction.after_begin@2",
     "transaction.before_commit@1",
     "transaction.after_produce@3",
     "transaction.before_commit@3",
