@@ -13,7 +13,8 @@ from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.shared_stores import SharedStores
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.standby import Standby, StandbyPlan
+from eosframework.processing.state_ports import CopyBackend, StoreIdentity
 from eosframework.state import state_backend
 from eosframework.state.memory import MemoryState
 from eosframework.topology.graph import Graph
@@ -54,16 +55,39 @@ def local_state(
         for store in part.stores
     ]
     partitions = {name: topic.partitions for name, topic in topics.items()}
+    kept_seconds = min(kept, default=TOMBSTONES_KEPT_SECONDS)
     log = KafkaChangelogs(settings.kafka, admin)
-    return LocalState(
-        state_backend(settings.state, graph.application, instance),
+    backend = state_backend(settings.state, graph.application, instance)
+    tasks = task_counts(graph, partitions)
+    copies = StandbyPlan(
+        instance,
+        settings.state.standby_copies,
+        {name: tasks[name] for name in stores if name in tasks},
         stores,
-        task_counts(graph, partitions),
-        Restoring(log, min(kept, default=TOMBSTONES_KEPT_SECONDS)),
+        {store.name: store.changelog for part in graph.sub_topologies for store in part.stores},
+        kept_seconds,
+    )
+    return LocalState(
+        backend,
+        stores,
+        tasks,
+        Restoring(log, kept_seconds),
         shared,
         _global_tables(graph, partitions, log),
         MemoryState(),
+        _standby(copies, settings, graph.application, backend, log),
     )
+
+
+def _standby(
+    plan: StandbyPlan, settings: Settings, group: str, backend: CopyBackend, log: KafkaChangelogs
+) -> Standby | None:
+    if not plan.copies:
+        return None
+    # Whoever keeps no copies asks nobody.
+    from eosframework.kafka.group_look import KafkaGroupLook
+
+    return Standby(plan, backend, log, KafkaGroupLook(settings.kafka, group))
 
 
 def _global_tables(

@@ -48,6 +48,7 @@ class PartitionStats:
         keys: estimated; windows and indexes count as keys.
         written_at: seconds since the epoch.
         held: by a process, probably the task's worker.
+        is_copy: the task runs elsewhere, and this follows its changelog.
     """
 
     store: str
@@ -57,6 +58,7 @@ class PartitionStats:
     position: int | None
     written_at: float | None
     held: bool
+    is_copy: bool
     directory: str
 
 
@@ -69,6 +71,10 @@ class Source(Protocol):
 
     def partitions(self, store: QueriedStore) -> list[int]:
         """Return the partitions that can be read."""
+        ...
+
+    def copies(self, store: QueriedStore) -> list[int]:
+        """Return those of which there is a copy only, which may lack the last changes."""
         ...
 
     def contents(
@@ -103,11 +109,12 @@ class OnMachine:
             )
         self._application = application
         self._directory = application_directory(settings.state, application)
-        # Of several that a task has here the one written last comes first.
+        # Of several that a task has here the one written last comes first; what a task of this
+        # machine has in use comes before copies of it.
         self._places: dict[str, Found] = {}
-        for place in found(self._directory):
-            if has_data(place.path):
-                self._places.setdefault(place.task, place)
+        places = [place for place in found(self._directory) if has_data(place.path)]
+        for place in sorted(places, key=lambda place: place.is_copy or not place.held):
+            self._places.setdefault(place.task, place)
 
     def partitions(self, store: QueriedStore) -> list[int]:
         """Return the partitions of which there is something here.
@@ -123,6 +130,10 @@ class OnMachine:
                 f"or read the changelog: --from-changelog"
             )
         return here
+
+    def copies(self, store: QueriedStore) -> list[int]:
+        """Return the partitions whose tasks run elsewhere."""
+        return [p for p in self._here(store) if self._place(store, p).is_copy]
 
     def count(self, store: QueriedStore) -> int:
         """Return how many partitions there are, here and elsewhere."""
@@ -159,6 +170,7 @@ class OnMachine:
                         position=None if label is None else label.position,
                         written_at=None if label is None else label.written_at,
                         held=place.held,
+                        is_copy=place.is_copy,
                         directory=str(place.path),
                     )
 
@@ -201,6 +213,10 @@ class InChangelog:
     def partitions(self, store: QueriedStore) -> list[int]:
         """Return all partitions."""
         return list(range(self.count(store)))
+
+    def copies(self, store: QueriedStore) -> list[int]:
+        """Return nothing: the changelog is what copies are made from."""
+        return []
 
     def contents(
         self, store: QueriedStore, partitions: Sequence[int], key: bytes | None = None

@@ -14,7 +14,7 @@ from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetO
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from eosframework.querying.layouts import Row
     from eosframework.querying.stores import QueriedStore
@@ -68,6 +68,7 @@ def get(
     if found is None:
         raise ConfigurationError(_absent(source, store, key, encoded))
     content, rows = found
+    _tell_copies(source, store, [content.partition])
     if as_json:
         place = {"partition": content.partition, "position": content.position}
         values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
@@ -108,6 +109,7 @@ def scan(
     with closing(source.contents(store, partitions)) as contents:
         rows = list(islice(_rows(store, contents, *bounds), limit + 1))
     shown, more = rows[:limit], len(rows) > limit
+    _tell_copies(source, store, partitions)
     if as_json:
         found = [
             {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
@@ -158,7 +160,8 @@ def stats(
         written = "never written" if row.written_at is None else _moment(row.written_at)
         typer.echo(
             f"{row.store}[{row.partition}]: about {row.keys:,} keys, {row.disk_bytes:,} bytes in "
-            f"files, position {row.position}, {written}{', held by a process' * row.held}, "
+            f"files, position {row.position}, {written}{', held by a process' * row.held}"
+            f"{', a copy of a task that runs elsewhere' * row.is_copy}, "
             f"in {row.directory}"
         )
     if not stores:
@@ -206,6 +209,17 @@ def _absent(source: Source, store: QueriedStore, key: str, encoded: bytes) -> st
         f"{message}, which this machine has; if it was placed as Kafka's clients do it is in "
         f"partition {likely}: run this where its worker runs, or give --from-changelog"
     )
+
+
+def _tell_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> None:
+    copies = sorted(set(read).intersection(source.copies(store)))
+    if copies:
+        listed = ", ".join(map(str, copies))
+        typer.echo(
+            f"of partition {listed} this machine has a copy, which may lack the last changes: its "
+            f"task runs elsewhere",
+            err=True,
+        )
 
 
 def _line(store: QueriedStore, row: Row, partition: int) -> str:

@@ -306,6 +306,10 @@ class StateSettings(_Section):
     """Memory for the stores of one process, in bytes: what was read and what is not in files
     yet. The process needs more for everything else."""
 
+    standby_copies: int = Field(default=0, ge=0)
+    """Copies of each task's stores that other workers keep by following the changelogs, so that a
+    takeover reads only the tail. 0: none; workers of one machine hand their stores on as it is."""
+
 
 class TopicSettings(_Section):
     """How `apply` creates topics that are missing."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from eosframework.processing.compile import CompiledPart
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.shared_stores import SharedStores
+from eosframework.processing.standby import Standby
 from eosframework.processing.state_ports import Bounds, StateBackend, StoreIdentity
 from eosframework.processing.task import Task
+from eosframework.txnid import TransactionalId
 
 
 class LocalState:
@@ -24,6 +26,7 @@ class LocalState:
         shared: lets other threads read what is opened; None: nobody does.
         global_tables: of the process; None: there are none.
         storeless: opens nothing, for tasks that only look into global tables.
+        standby: keeps copies of stores of tasks that run elsewhere; None: there are none.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class LocalState:
         shared: SharedStores | None = None,
         global_tables: GlobalTables | None = None,
         storeless: StateBackend | None = None,
+        standby: Standby | None = None,
     ) -> None:
         self._backend = backend
         self._identities = identities
@@ -43,6 +47,7 @@ class LocalState:
         self._shared = shared
         self._global_tables = global_tables
         self._storeless = storeless
+        self._standby = standby
 
     @property
     def records_left(self) -> int:
@@ -63,7 +68,9 @@ class LocalState:
             if self._storeless is None or not compiled.keyed:
                 return None
             return OpenState(compiled, partition, self._storeless.open(name, 1, ()), topics)
-        stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
+        stores = None if self._standby is None else self._standby.hand_over((name, partition))
+        if stores is None:
+            stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
         if self._shared is not None:
             stores = self._shared.share(name, partition, stores)
         return OpenState(compiled, partition, stores, topics)
@@ -81,6 +88,17 @@ class LocalState:
         self._restoring.let_go(ready)
         return ready
 
+    def follow(self, tasks: Collection[TransactionalId], *, busy: bool) -> None:
+        """Bring copies of other workers' stores on, where there are to be any.
+
+        Args:
+            tasks: of this worker.
+            busy: they have records to run.
+        """
+        if self._standby is not None:
+            owned = {(task.sub_topology, task.partition) for task in tasks}
+            self._standby.turn(owned, busy=busy or self.records_left > 0)
+
     def hold_nothing(self, ranges: Bounds) -> bool:
         """Tell whether there is no record in ranges of partitions; see `Restoring`."""
         return self._restoring.hold_nothing(ranges)
@@ -88,6 +106,8 @@ class LocalState:
     def close(self) -> None:
         """Give everything up; the tasks have been closed."""
         self._restoring.close()
+        if self._standby is not None:
+            self._standby.close()
         if self._global_tables is not None:
             self._global_tables.close()
         self._backend.close()

@@ -21,7 +21,7 @@ from eosframework import failpoints
 from eosframework.errors import ClusterUnreachable, PositionLost
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.ports import Message
-from eosframework.processing.state_ports import Bounds, ChangelogReading, Changelogs
+from eosframework.processing.state_ports import Bounds, ChangelogReading, Changelogs, TaskStores
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import TopicPartition
 
@@ -171,7 +171,9 @@ class Restoring:
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for partition, part in parts.items():
             first, part.end = bounds[partition]
-            start = self._start(part, first)
+            kept_seconds = self.tombstones_kept_seconds
+            bound = first, part.end
+            start = start_of(part.stores.stores, part.store, bound, kept_seconds, self.now())
             if start < part.end:
                 ranges[partition] = (start, part.end)
         if ranges:
@@ -180,25 +182,6 @@ class Restoring:
             )
             waiting = {partition: parts[partition] for partition in ranges}
             self._jobs.append(_Job(self.changelogs.open(ranges), waiting, self.clock()))
-
-    def _start(self, part: _Part, first: int) -> int:
-        """Return where to read a changelog from; a store that is of no use is emptied."""
-        stores = part.stores.stores
-        position, written_at = stores.position(part.store), stores.written_at(part.store)
-        if position is None:
-            return first
-        reason = None
-        if not first <= position <= part.end:
-            reason = f"its position {position} is not in the changelog, {first} to {part.end}"
-        elif position < part.end and written_at is not None:
-            age_seconds = self.now() - written_at
-            if age_seconds > self.tombstones_kept_seconds / 2:
-                reason = f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
-        if reason is None:
-            return position
-        _events().warning("state_rebuilt", store=part.store, reason=reason)
-        stores.clear(part.store)
-        return first
 
     def _read(self, job: _Job, seconds: float) -> None:
         batches: Mapping[TopicPartition, Sequence[Message]] = {}
@@ -252,6 +235,39 @@ class Restoring:
         if not job.waiting and job in self._jobs:
             job.reading.close()
             self._jobs.remove(job)
+
+
+def start_of(
+    stores: TaskStores,
+    store: str,
+    bounds: tuple[int, int],
+    tombstones_kept_seconds: float,
+    now: float,
+) -> int:
+    """Return where to read a changelog from; a store that is of no use is emptied.
+
+    Args:
+        stores: of the task.
+        store: one of them.
+        bounds: where its changelog begins and ends.
+        tombstones_kept_seconds: how long the brokers keep tombstones.
+        now: seconds since the epoch.
+    """
+    (first, end), position = bounds, stores.position(store)
+    if position is None:
+        return first
+    written_at, reason = stores.written_at(store), None
+    if not first <= position <= end:
+        reason = f"its position {position} is not in the changelog, {first} to {end}"
+    elif position < end and written_at is not None:
+        age_seconds = now - written_at
+        if age_seconds > tombstones_kept_seconds / 2:
+            reason = f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
+    if reason is None:
+        return position
+    _events().warning("state_rebuilt", store=store, reason=reason)
+    stores.clear(store)
+    return first
 
 
 def _events() -> structlog.stdlib.BoundLogger:

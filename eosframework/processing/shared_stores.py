@@ -122,9 +122,10 @@ class _Guarded:
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
+        whole_at: float | None = None,
     ) -> None:
         # Stores bear readers beside one writer; to wait for them here would cost each commit.
-        self._stores.write(changes, positions, stream_time)
+        self._stores.write(changes, positions, stream_time, whole_at)
 
     def clear(self, name: str) -> None:
         with self.turn:

@@ -46,7 +46,10 @@ class TaskStores(Protocol):
         ...
 
     def written_at(self, name: str) -> float | None:
-        """Return when the store was last written, in seconds since the epoch."""
+        """Return when the store was last written, in seconds since the epoch.
+
+        Of a copy that lags behind: when it had everything.
+        """
         ...
 
     @property
@@ -59,6 +62,7 @@ class TaskStores(Protocol):
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
+        whole_at: float | None = None,
     ) -> None:
         """Apply changes and the positions behind them, of any number of stores, atomically.
 
@@ -66,6 +70,8 @@ class TaskStores(Protocol):
             changes: by store.
             positions: next offsets of the changelogs to apply, by store.
             stream_time: of the task, in milliseconds; None: as before.
+            whole_at: when these stores last had all of their changelogs, in seconds since the
+                epoch, which is what `written_at` tells; None: now.
 
         Raises:
             RunError: the disk does not take it; nothing was applied.
@@ -96,6 +102,21 @@ class StateBackend(Protocol):
 
     def close(self) -> None:
         """Give everything up."""
+        ...
+
+
+class CopyBackend(StateBackend, Protocol):
+    """Also keeps copies of the stores of tasks that run elsewhere."""
+
+    def keep_copy(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
+        """Open this worker's own copy of a task's stores; see `open`.
+
+        What other workers of this machine left behind is not touched: it is theirs to come back to.
+        """
+        ...
+
+    def own(self, stores: TaskStores) -> None:
+        """Make a copy that `keep_copy` opened the stores of a task that runs here."""
         ...
 
 

@@ -269,6 +269,9 @@ class Worker:
         if not self._stop:
             self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()
+        if self._state is not None:
+            is_behind = any(task.has_pending for task in self.tasks.values())
+            self._state.follow(self.tasks.keys(), busy=is_behind)
         self._report()
 
     def _take_in(self) -> None:

@@ -9,11 +9,11 @@ the only importer of rocksdict.
 from __future__ import annotations
 
 from eosframework.config import StateBackendKind, StateSettings
-from eosframework.processing.state_ports import StateBackend
+from eosframework.processing.state_ports import CopyBackend
 from eosframework.state.memory import MemoryState
 
 
-def state_backend(settings: StateSettings, application: str, slot: str) -> StateBackend:
+def state_backend(settings: StateSettings, application: str, slot: str) -> CopyBackend:
     """Return what keeps the stores of a worker.
 
     Args:

@@ -113,6 +113,7 @@ class RocksTaskStores:
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
+        whole_at: float | None = None,
     ) -> None:
         """Apply changes and the positions behind them; see `TaskStores`.
 
@@ -122,7 +123,7 @@ class RocksTaskStores:
             StateDamaged: the files cannot be read; nothing was applied.
         """
         require_positions(changes, positions)
-        labels = self._next_labels(positions)
+        labels = self._next_labels(positions, time.time() if whole_at is None else whole_at)
         batch = WriteBatch(raw_mode=True)
         for name, entries in changes.items():
             batch.set_default_column_family(self._families[name])
@@ -200,14 +201,15 @@ class RocksTaskStores:
         except Exception as error:
             raise trouble.writing(self.directory, error) from error
 
-    def _next_labels(self, positions: Mapping[str, int]) -> dict[str, StoreLabel]:
-        now = time.time()
+    def _next_labels(
+        self, positions: Mapping[str, int], written_at: float
+    ) -> dict[str, StoreLabel]:
         return {
             name: StoreLabel(
                 self._identities[name].changelog,
                 self._identities[name].schema_version,
                 position,
-                now,
+                written_at,
             )
             for name, position in positions.items()
         }

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from sortedcontainers import SortedDict
 
-from eosframework.processing.state_ports import Changes, StoreIdentity
+from eosframework.processing.state_ports import Changes, StoreIdentity, TaskStores
 from eosframework.state.labels import require_positions
 from eosframework.state.stats import StoreStats
 
@@ -26,6 +26,15 @@ class MemoryState:
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> MemoryTaskStores:
         """Return empty stores for a task."""
         return MemoryTaskStores(stores)
+
+    def keep_copy(
+        self, task: str, partitions: int, stores: Sequence[StoreIdentity]
+    ) -> MemoryTaskStores:
+        """Return an empty copy of a task's stores."""
+        return self.open(task, partitions, stores)
+
+    def own(self, stores: TaskStores) -> None:
+        """Make a copy the stores of a task that runs here."""
 
     def close(self) -> None:
         """Give everything up."""
@@ -146,6 +155,7 @@ class MemoryTaskStores:
         changes: Mapping[str, Changes],
         positions: Mapping[str, int],
         stream_time: int | None = None,
+        whole_at: float | None = None,
     ) -> None:
         """Apply changes and the positions behind them; see `TaskStores`.
 
@@ -156,7 +166,7 @@ class MemoryTaskStores:
         listed = {self._stores[name]: list(entries) for name, entries in changes.items()}
         for store, entries in listed.items():
             store.apply(entries)
-        now = time.time()
+        now = time.time() if whole_at is None else whole_at
         self._positions.update({name: (position, now) for name, position in positions.items()})
         if stream_time is not None:
             self.stream_time = stream_time

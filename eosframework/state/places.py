@@ -28,6 +28,9 @@ from eosframework.errors import ConfigurationError, StateUnwritable
 
 LOCK = "eos.lock"
 
+COPY = "eos.copy"
+"""A file of this name says that the stores are a copy, whose task runs elsewhere."""
+
 LOCK_ATTEMPTS = 3
 """Whoever only looks whether a place is held holds it himself for an instant."""
 
@@ -101,6 +104,17 @@ class Place:
             with suppress(OSError):
                 os.pwrite(self._handle, b"%.6f" % written_at, 0)
 
+    def mark_copy(self) -> None:
+        """Say that the stores here are a copy."""
+        # A full disk does not take it; the copy is then shown as what the task left here.
+        with suppress(OSError):
+            (self.path / COPY).touch()
+
+    def unmark_copy(self) -> None:
+        """Say that the stores here are those of a task of this process."""
+        with suppress(OSError):
+            (self.path / COPY).unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Delete the directory and give it up."""
         aside = self.path.with_name(f"{self.path.name}{_DISCARDED}")
@@ -130,10 +144,33 @@ def take(task: Path, slot: str) -> Place:
         place.note(None)
         return place
     except OSError as error:
-        raise StateUnwritable(
-            f"no directory for stores can be had in {task}: {error.strerror}. Make it writable, "
-            f"or set state.directory to another local disk"
-        ) from error
+        raise _no_place(task, error) from error
+
+
+def take_own(task: Path, slot: str) -> Place:
+    """Hold the place that a slot's own stores are in, or will be.
+
+    Args:
+        task: the task's directory.
+        slot: who asks.
+
+    Raises:
+        StateUnwritable: the directory cannot be made or written.
+    """
+    try:
+        task.mkdir(parents=True, exist_ok=True)
+        place = _hold_new(task, slot)
+        place.note(None)
+        return place
+    except OSError as error:
+        raise _no_place(task, error) from error
+
+
+def _no_place(task: Path, error: OSError) -> StateUnwritable:
+    return StateUnwritable(
+        f"no directory for stores can be had in {task}: {error.strerror}. Make it writable, "
+        f"or set state.directory to another local disk"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +183,7 @@ class Found:
         held: by a process, probably the task's worker.
         written_at: seconds since the epoch of the last write to a file there.
         size_bytes: of the files.
+        is_copy: its task runs elsewhere, or did when this was written last.
     """
 
     task: str
@@ -153,6 +191,7 @@ class Found:
     held: bool
     written_at: float
     size_bytes: int
+    is_copy: bool = False
 
 
 def found(application: Path) -> list[Found]:
@@ -245,7 +284,8 @@ def _directories(path: Path) -> list[Path]:
 
 
 def _look(path: Path) -> Found:
-    return Found(path.parent.name, path, _held(path), written_at(path), size_bytes(path))
+    is_copy = (path / COPY).exists()
+    return Found(path.parent.name, path, _held(path), written_at(path), size_bytes(path), is_copy)
 
 
 def _held(path: Path) -> bool:
@@ -271,7 +311,7 @@ def _lock(handle: int, *, attempts: int = LOCK_ATTEMPTS) -> bool:
 def has_data(path: Path) -> bool:
     """Tell whether a directory holds anything but its lock."""
     with os.scandir(path) as entries:
-        return any(entry.name != LOCK for entry in entries)
+        return any(entry.name not in (LOCK, COPY) for entry in entries)
 
 
 def written_at(path: Path) -> float:

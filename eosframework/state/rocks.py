@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eosframework.config import StateSettings
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.state_ports import StoreIdentity, TaskStores
 from eosframework.state.database import RocksTaskStores
 from eosframework.state.labels import TaskLabel
 from eosframework.state.opening import open_or_begin
-from eosframework.state.places import Place, application_directory, refuse_path, take
+from eosframework.state.places import (
+    Place,
+    application_directory,
+    refuse_path,
+    take,
+    take_own,
+)
 from eosframework.state.tuning import SharedMemory
 
 
@@ -48,8 +54,32 @@ class RocksState:
             StateUnwritable: the disk does not let them be opened.
         """
         place = take(self._directory / task, self._slot)
+        return self._open_in(place, TaskLabel(self._application, task, partitions), stores)
+
+    def keep_copy(
+        self, task: str, partitions: int, stores: Sequence[StoreIdentity]
+    ) -> RocksTaskStores:
+        """Open this worker's own copy of a task's stores; see `CopyBackend`.
+
+        Raises:
+            StateUnwritable: the disk does not let them be opened.
+        """
+        place = take_own(self._directory / task, self._slot)
+        opened = self._open_in(place, TaskLabel(self._application, task, partitions), stores)
+        place.mark_copy()
+        return opened
+
+    def own(self, stores: TaskStores) -> None:
+        """Make a copy the stores of a task that runs here."""
+        for opened, place in self._open.items():
+            if opened is stores:
+                place.unmark_copy()
+
+    def _open_in(
+        self, place: Place, label: TaskLabel, stores: Sequence[StoreIdentity]
+    ) -> RocksTaskStores:
+        place.unmark_copy()
         try:
-            label = TaskLabel(self._application, task, partitions)
             opened = open_or_begin(place, self._memory.setup(), label, stores)
         except BaseException:
             place.release()

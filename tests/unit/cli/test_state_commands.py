@@ -108,6 +108,33 @@ def test_stats_tell_how_large_and_how_far_each_partition_is(written: Run) -> Non
     assert "counts[1]: about 1 keys" in written("stats", "counts")[1]
 
 
+def test_copies_are_told_as_such_and_come_behind_what_a_task_has_in_use(
+    written: Run, tmp_path: Path
+) -> None:
+    identities = [StoreIdentity("counts", "id", LAYOUT)]
+    other = RocksState(StateSettings(directory=tmp_path / "stores"), "words", "other.0")
+    for partition in (1, 2):
+        copy = other.keep_copy(f"counts-{partition}", PARTITIONS, identities)
+        entry = (
+            key_in(partition).encode(),
+            EntryFormat("counts", INTEGER).encode((50 + partition, 1_700_000_000_000)),
+        )
+        copy.write({"counts": [entry]}, {"counts": 9})
+    owner = RocksState(StateSettings(directory=tmp_path / "stores"), "words", "host.0")
+    owner.open("counts-1", PARTITIONS, identities)
+
+    code, found, err = written("scan", "counts", "--json")
+    assert (code, [row["value"] for row in found["found"]]) == (0, [40, 41, 52])
+    assert err.startswith("of partition 2 this machine has a copy, which may lack")
+    assert written("get", "counts", key_in(1))[2] == ""
+    assert "this machine has a copy" in written("get", "counts", key_in(2))[2]
+    stats = written("stats", "--json")[1]["stores"]
+    assert [store["is_copy"] for store in stats] == [False, False, True]
+    assert "a copy of a task that runs elsewhere" in written("stats", "counts")[1]
+    other.close()
+    owner.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,0 +1,122 @@
+"""A worker that keeps copies takes a dead one's tasks over without reading their stores again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eosframework.processing.standby_choice import Member, owners
+from tests.conftest import KafkaService
+from tests.support.pipeline import REPOSITORY, Pipeline, WorkerProcess, wait_until
+
+KEYS, PARTITIONS = 5000, 4
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: string, value: bytes}
+streams:
+  counted:
+    from: numbers
+    steps: [count: {}]
+    to: {topic: NAME.counted}
+"""
+
+
+class Counted(Pipeline):
+    """Counts per key, in workers that have a machine each, as far as their stores can tell."""
+
+    def __init__(self, bootstrap_servers: str, name: str, directory: Path) -> None:
+        super().__init__(
+            bootstrap_servers,
+            name,
+            directory,
+            topology=TOPOLOGY,
+            partitions=PARTITIONS,
+            outputs={"counted": 1},
+        )
+        command = [sys.executable, "-m", "eosframework", "apply", str(self.topology_file)]
+        server = ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
+        subprocess.run([*command, *server], cwd=REPOSITORY, check=True, capture_output=True)
+
+    def feed_rounds(self, rounds: int) -> None:
+        """Append each key so often."""
+        producer = self._new_producer()
+        for number in range(rounds * KEYS):
+            key = number % KEYS
+            producer.produce(self.source, b"x", b"%d" % key, key % PARTITIONS)
+            if number % 1000 == 0:
+                producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def start(self, machine: str, copies: int, **options: Any) -> WorkerProcess:
+        settings = [
+            f"state.directory={self.directory / machine}",
+            f"state.standby_copies={copies}",
+            "worker.session_timeout_seconds=6",
+        ]
+        return self.start_worker(instance=machine, settings=settings, **options)
+
+    def counts(self) -> dict[str, list[int]]:
+        """The results that went out, by key."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for message in self.read(f"{self.name}.counted"):
+            key = (message.key() or b"").decode()
+            found[key].append(int.from_bytes(message.value() or b"", "big"))
+        return found
+
+
+def tasks_of(worker: WorkerProcess, event: str) -> list[int]:
+    return sorted({int(str(e["task"])[:-1].split("[")[1]) for e in worker.events(event)})
+
+
+def restored(worker: WorkerProcess, partitions: list[int]) -> int:
+    """How many records the worker read of these partitions' changelogs before it ran them."""
+    return sum(
+        int(str(event["records"]))
+        for event in worker.events("state_restored")
+        if int(str(event["changelog"])[:-1].split("[")[1]) in partitions
+    )
+
+
+@pytest.mark.parametrize("copies", [1, 0], ids=["standby", "none"])
+def test_a_takeover_reads_the_tail_of_what_was_kept_and_all_of_what_was_not(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path, copies: int
+) -> None:
+    name = unique_name("standby")
+    counted = Counted(kafka.bootstrap_servers, name, tmp_path / name)
+    try:
+        counted.feed_rounds(6)
+        dying, living = counted.start("a", copies), counted.start("b", copies)
+        members = [Member(f"{name}.a", "here"), Member(f"{name}.b", "here")]
+        first = [p for p, owner in enumerate(owners(members, PARTITIONS)) if owner == members[0]]
+        wait_until(lambda: counted.committed() >= 6 * KEYS, "all of the first rounds")
+        wait_until(lambda: len(living.events("task_assigned")) >= 2, "tasks for both")
+        if copies:
+            wait_until(
+                lambda: tasks_of(living, "standby_up_to_date") == first, "copies of the other's"
+            )
+        counted.feed_rounds(1)
+        wait_until(lambda: counted.committed() > 6 * KEYS, "work in progress")
+        dying.signal(signal.SIGKILL)
+        dying.wait()
+        counted.feed_rounds(1)
+        wait_until(lambda: counted.committed() >= 8 * KEYS, "the rest, by the other one")
+        living.signal(signal.SIGTERM)
+        assert living.wait() == 0, living.log[-3000:]
+
+        assert counted.counts() == {str(key): list(range(1, 9)) for key in range(KEYS)}
+        keys = KEYS * len(first) // PARTITIONS
+        if copies:
+            assert tasks_of(living, "standby_taken_over") == first
+            assert restored(living, first) < keys / 4
+        else:
+            assert restored(living, first) >= keys
+    finally:
+        counted.stop()
