@@ -30,6 +30,7 @@ step that failed, so that naming it costs nothing as long as nothing fails.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import CodeType
@@ -128,6 +129,7 @@ class Writer(JoinLines, ProcessLines):
         begin = self._write_begin()
         current = self._write_decode(source)
         self._write_children(3, source.children, current)
+        self._leave_out_unread(current.headers)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
 
     def write_emission(self, node: Aggregate | StreamJoin | Processor) -> None:
@@ -196,6 +198,13 @@ class Writer(JoinLines, ProcessLines):
         moves = "stream_time = time.now" if self._slots.has_ttl else "stream_time"
         self._line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
         return Current(key, value, timestamp, headers, key_bytes, source.key)
+
+    def _leave_out_unread(self, headers: str) -> None:
+        """Take out what fetches headers where nothing reads them; lines keep their numbers."""
+        read = re.compile(rf"\b{headers}\b")
+        [first, *others] = [n for n, line in enumerate(self.lines) if read.search(line)]
+        if not others:
+            self.lines[first] = ""
 
     def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None:
         if not children:
