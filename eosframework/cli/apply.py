@@ -5,13 +5,20 @@ from __future__ import annotations
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    SuffixOption,
+)
 from eosframework.errors import StartRefused
 
 
 @app.command()
 def apply(
     app_name: AppArgument,
+    suffix: SuffixOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -24,7 +31,7 @@ def apply(
     from eosframework.cli.cluster import open_application, plan_tables_of
     from eosframework.kafka.provision import apply as apply_to
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, config, assignments, suffix)
     tables = plan_tables_of(opened)
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:

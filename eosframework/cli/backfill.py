@@ -6,6 +6,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.backfill_cutover import cutover
+from eosframework.cli.backfill_diff import diff
 from eosframework.cli.backfill_run import run
 from eosframework.cli.backfill_status import status
 
@@ -15,5 +16,5 @@ commands = typer.Typer(
 )
 app.add_typer(commands, name="backfill")
 
-for command in (run, status, cutover):
+for command in (run, status, cutover, diff):
     commands.command()(command)

@@ -35,7 +35,11 @@ JobOption = Annotated[
 
 SuffixOption = Annotated[
     str | None,
-    typer.Option("--suffix", metavar="NAME", help="That of the job, where it was given one."),
+    typer.Option(
+        "--suffix",
+        metavar="NAME",
+        help="Of the same topology beside it, which `backfill run --suffix` fills.",
+    ),
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

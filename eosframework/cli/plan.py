@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    SuffixOption,
+)
 
 if TYPE_CHECKING:
     from eosframework.database.tables import TablesPlan
@@ -16,6 +22,7 @@ if TYPE_CHECKING:
 @app.command()
 def plan(
     app_name: AppArgument,
+    suffix: SuffixOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -29,7 +36,7 @@ def plan(
     from eosframework.kafka.provision import plan as plan_of
     from eosframework.leasing import id_source
 
-    opened = open_application(app_name, config, assignments)
+    opened = open_application(app_name, config, assignments, suffix)
     source = id_source(opened.settings)
     planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry, source)
     tables = plan_tables_of(opened)

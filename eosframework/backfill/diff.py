@@ -1,0 +1,197 @@
+"""What a job wrote beside the live topics and tables against what live processing has there.
+
+The same range means event times: from the earliest to the latest that the job's tasks have seen.
+Where a source takes times from a function, the earliest is that of what the job wrote. Live may
+have records with such times from behind the range, and windows that were open at its end have no
+result beside; both show as differences. Tables know no event times: they are compared whole, or
+where a condition holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eosframework.backfill.cutover_rules import incomplete
+from eosframework.backfill.job import Job
+from eosframework.backfill.log import JobLog
+from eosframework.backfill.state import JobState
+from eosframework.backfill.topic_diff import (
+    ComparedTopics,
+    How,
+    TimeRange,
+    compare_topics,
+    earliest,
+    whole,
+)
+from eosframework.config import Settings
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.processing.progress import Progress
+from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.renaming import renamed, suffixed, written_topics
+from eosframework.topology.resolve import resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eosframework.database.comparing import ComparedTables
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What was compared, and what came of it.
+
+    Args:
+        times: the range.
+        topics: by the name of the live one.
+        tables: likewise.
+        notes: what was not compared, and why.
+    """
+
+    job: Job
+    times: TimeRange
+    topics: Mapping[str, ComparedTopics]
+    tables: Mapping[str, ComparedTables]
+    notes: Sequence[str]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs."""
+        return not any(sum(one.only) for one in (*self.topics.values(), *self.tables.values()))
+
+
+def compare(
+    spark: Callable[[], SparkSession],
+    app: LoadedApp,
+    settings: Settings,
+    name: str,
+    suffix: str,
+    how: How,
+    *,
+    where: str | None = None,
+) -> Diff:
+    """Compare what a complete job wrote with what live processing has.
+
+    Args:
+        spark: returns a session of ours; called where there are topics to compare.
+        app: the live topology.
+        settings: of both.
+        name: of the job.
+        suffix: of the job.
+        how: in which way topics are compared.
+        where: a condition in SQL on the rows of tables.
+
+    Raises:
+        ConfigurationError: there is no such job, it is not complete, or a topic does not exist.
+        DatabaseRefused: a table does not exist or may not be read.
+    """
+    beside = resolve(renamed(app, suffix))
+    admin = ClusterAdmin(settings.kafka)
+    state = JobLog(name, beside.application, settings.kafka, admin).read()
+    if state is None:
+        raise ConfigurationError(
+            f"application {app.spec.application!r} has no backfill job {name!r} with suffix "
+            f"{suffix!r}; `eosframework backfill status APP --suffix {suffix}` lists those that "
+            f"there are"
+        )
+    if missing := next(incomplete(beside, state), None):
+        raise ConfigurationError(
+            f"job {name!r} is not complete: {missing}; run it to its end before it is compared"
+        )
+    topics, notes = _topics(app, suffix, admin)
+    notes += _unnamed(app)
+    times = TimeRange()
+    compared: dict[str, ComparedTopics] = {}
+    if topics:
+        session = spark()
+        times = _times(session, state, settings, topics, suffix, admin)
+        for topic, counts in topics.items():
+            compared[topic] = compare_topics(
+                session,
+                settings.kafka,
+                whole(topic, counts[0], admin),
+                whole(suffixed(topic, suffix), counts[1], admin),
+                times,
+                how,
+            )
+    tables = _tables(app, suffix, settings, where, how.limit)
+    return Diff(state.job, times, compared, tables, notes)
+
+
+def _topics(
+    app: LoadedApp, suffix: str, admin: ClusterAdmin
+) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Return the topics that are compared, with the number of partitions of either side."""
+    names = sorted(written_topics(app.spec))
+    facts = admin.describe_topics([*names, *(suffixed(name, suffix) for name in names)])
+    kinds = admin.topic_setting(facts, "message.timestamp.type")
+    counts: dict[str, tuple[int, int]] = {}
+    notes: list[str] = []
+    for name in names:
+        pair = name, suffixed(name, suffix)
+        for topic in pair:
+            if not facts[topic].exists:
+                raise ConfigurationError(
+                    f"topic {topic!r} does not exist, so there is nothing to compare with; was "
+                    f"the job run with suffix {suffix!r}?"
+                )
+        if "LogAppendTime" in {kinds[topic] for topic in pair}:
+            notes.append(
+                f"topic {name} is not compared: with message.timestamp.type=LogAppendTime its "
+                f"records tell when they were written, not the times of their events"
+            )
+        else:
+            counts[name] = facts[pair[0]].partitions, facts[pair[1]].partitions
+    return counts, notes
+
+
+def _unnamed(app: LoadedApp) -> list[str]:
+    return [
+        f"what {sink.topic_from} of stream {name} chooses is not compared: it names no topics"
+        for name, stream in app.spec.streams.items()
+        for _, sink in stream.sinks
+        if sink.topic_from is not None and not sink.topics
+    ]
+
+
+def _times(
+    spark: SparkSession,
+    state: JobState,
+    settings: Settings,
+    topics: Mapping[str, tuple[int, int]],
+    suffix: str,
+    admin: ClusterAdmin,
+) -> TimeRange:
+    """Return the event times of the job's range."""
+    tasks = [progress for progress in state.tasks.values() if progress.records]
+    last = max((Progress.parse(progress.metadata).stream_time for progress in tasks), default=None)
+    firsts = [progress.first_time for progress in tasks]
+    known = [first for first in firsts if first is not None]
+    if len(known) < len(firsts):
+        written = (
+            earliest(spark, settings.kafka, whole(suffixed(topic, suffix), counts[1], admin))
+            for topic, counts in topics.items()
+        )
+        known += [time for time in written if time is not None]
+    return TimeRange(min(known, default=None), last)
+
+
+def _tables(
+    app: LoadedApp, suffix: str, settings: Settings, where: str | None, limit: int
+) -> dict[str, ComparedTables]:
+    tables = dict.fromkeys(
+        table.table for stream in app.spec.streams.values() for _, table in stream.tables
+    )
+    if not tables:
+        return {}
+    # Whoever fills no tables needs no driver of a database.
+    from eosframework.database import Database
+    from eosframework.database.comparing import compare_tables
+
+    database = Database(settings.database, application_name="eosframework backfill diff")
+    database.require()
+    compared = partial(compare_tables, database, where=where, limit=limit)
+    return {table: compared(table, suffixed(table, suffix)) for table in tables}

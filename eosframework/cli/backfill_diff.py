@@ -1,0 +1,220 @@
+"""`eosframework backfill diff`: what a job wrote beside the live topics and tables, and these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from eosframework.backfill.diff import Diff
+    from eosframework.backfill.topic_diff import Place, TopicDifference
+
+VALUE_CHARACTERS = 200
+"""Of a key or value, to people."""
+
+
+def diff(
+    app_name: AppArgument,
+    job: JobOption,
+    suffix: Annotated[
+        str, typer.Option("--suffix", metavar="NAME", help="That of the job.", show_default=False)
+    ],
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="How many differences of each topic are listed.")
+    ] = 20,
+    last: Annotated[
+        bool,
+        typer.Option(
+            "--last", help="Compare the last value of each key: for aggregates that are updated."
+        ),
+    ] = False,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Compare headers as well, eosframework's own apart.")
+    ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Compare only the rows of tables for which this holds; else all are compared.",
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
+        ),
+    ] = None,
+    spark: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spark", metavar="KEY=VALUE", help="One setting of Spark, spark.… Repeatable."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Compare what a job with a suffix wrote with what live processing has of the same range.
+
+    The range is that of the event times that the job has seen; records are the same if key, value
+    and time are. Exits with 2 if anything differs.
+    """
+    from eosframework.backfill.api import spark_options
+    from eosframework.backfill.diff import compare
+    from eosframework.backfill.preflight import check_packages
+    from eosframework.backfill.topic_diff import How
+    from eosframework.config import load_settings
+    from eosframework.logs import configure_logs
+    from eosframework.topology.loader import load_app
+
+    settings = load_settings(config, assignments)
+    configure_logs(settings.log)
+    app = load_app(app_name)
+    options = spark_options(spark or ())
+    check_packages()
+    sessions: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        from eosframework.backfill.session import spark_session
+
+        sessions.append(spark_session(master, options))
+        return sessions[0]
+
+    try:
+        how = How(last=last, headers=headers, limit=limit)
+        found = compare(session, app, settings, job, suffix, how, where=where)
+    finally:
+        for one in sessions:
+            one.stop()
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(_report(found), option=orjson.OPT_INDENT_2).decode())
+    else:
+        typer.echo("\n".join(_lines(found)))
+    return 0 if found.is_equal else 2
+
+
+def _report(found: Diff) -> dict[str, Any]:
+    return {
+        "job": found.job.name,
+        "suffix": found.job.suffix,
+        "equal": found.is_equal,
+        "first_time": found.times.first,
+        "last_time": found.times.last,
+        "topics": {
+            name: {
+                "live": one.records[0],
+                "beside": one.records[1],
+                "only_live": one.only[0],
+                "only_beside": one.only[1],
+                "differences": [
+                    {
+                        "key": _text(difference.key),
+                        "count_live": difference.counts[0],
+                        "count_beside": difference.counts[1],
+                        "live": _place(difference.live),
+                        "beside": _place(difference.beside),
+                    }
+                    for difference in one.differences
+                ],
+            }
+            for name, one in found.topics.items()
+        },
+        "tables": {
+            name: {
+                "live": one.rows[0],
+                "beside": one.rows[1],
+                "only_live": one.only[0],
+                "only_beside": one.only[1],
+                "columns": list(one.columns),
+                "rows_only_live": list(one.examples[0]),
+                "rows_only_beside": list(one.examples[1]),
+            }
+            for name, one in found.tables.items()
+        },
+        "notes": list(found.notes),
+    }
+
+
+def _place(place: Place | None) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    return {
+        "partition": place.partition,
+        "offset": place.offset,
+        "timestamp": place.timestamp,
+        "value": _text(place.value),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+def _lines(found: Diff) -> Iterator[str]:
+    yield (
+        f"job {found.job.name} with suffix {found.job.suffix}, records with event times from "
+        f"{_moment(found.times.first)} to {_moment(found.times.last)}"
+    )
+    for name, one in found.topics.items():
+        yield f"topic {name}: {_counted(one.records, one.only)}"
+        for difference in one.differences:
+            yield from _difference(difference)
+    for name, table in found.tables.items():
+        yield f"table {name}, {', '.join(table.columns)}: {_counted(table.rows, table.only)}"
+        for side, rows in zip(("live", "beside"), table.examples, strict=True):
+            yield from (f"  only {side}: {_row(row)}" for row in rows)
+        if table.left_out:
+            yield f"  not compared: {', '.join(table.left_out)}"
+    yield from (f"note: {note}" for note in found.notes)
+    yield "equal" if found.is_equal else "DIFFERENT"
+
+
+def _counted(counts: tuple[int, int], only: tuple[int, int]) -> str:
+    compared = f"{counts[0]:,} live, {counts[1]:,} beside"
+    if not sum(only):
+        return f"{compared}, equal"
+    return f"{compared}; {only[0]:,} only live, {only[1]:,} only beside"
+
+
+def _difference(difference: TopicDifference) -> Iterator[str]:
+    key = "without key" if difference.key is None else f"key {_short(difference.key)}"
+    counts = difference.counts
+    yield f"  {key}: {counts[0]} live, {counts[1]} beside"
+    for side, place in (("live", difference.live), ("beside", difference.beside)):
+        if place is not None:
+            yield (
+                f"    {side} [{place.partition}]@{place.offset} at {_moment(place.timestamp)}: "
+                f"{_short(place.value)}"
+            )
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    import orjson
+
+    return orjson.dumps(row).decode()[:VALUE_CHARACTERS]
+
+
+def _short(data: bytes | None) -> str:
+    text = _text(data)
+    if text is None:
+        return "null"
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…"
+
+
+def _moment(milliseconds: int | None) -> str:
+    from datetime import UTC, datetime
+
+    if milliseconds is None:
+        return "any"
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
