@@ -74,6 +74,7 @@ class Equipment:
         own_topics: of those that the task may write to: records there tell who wrote them.
         holds_records: tells of ranges whether there is any record in them.
         state: None: the sub-topology keeps nothing.
+        run: which the attempt belongs to; see `Work`.
     """
 
     identity: TransactionalId
@@ -86,6 +87,7 @@ class Equipment:
     log: ProgressLog
     holds_records: Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]
     state: LocalState | None = None
+    run: str = ""
 
     @property
     def partition(self) -> int:
@@ -153,6 +155,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 log=JobLog(work.job, graph.application, work.settings.kafka, admin),
                 holds_records=_looks(work.settings, admin),
                 state=state,
+                run=work.run,
             )
         finally:
             if state is not None:
@@ -185,7 +188,8 @@ def _state(
     if not part.stores and not tables:
         return None
     alone = replace(graph, sub_topologies=(part,), global_tables=tables)
-    state = work.settings.state.model_copy(update={"directory": directory})
+    here = {"directory": directory, "standby_copies": 0}
+    state = work.settings.state.model_copy(update=here)
     settings = work.settings.model_copy(update={"state": state})
     return local_state(alone, settings, "backfill", work.facts.topics, admin)
 
