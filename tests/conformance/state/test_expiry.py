@@ -109,9 +109,7 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
         session = session_of(kept, time, journal, serde)
         for step in steps:
             if step[0] == "commit":
-                session.remove_expired(model.time)
-                kept.write({"counts": list(session.changes())}, {"counts": 1}, model.time)
-                session.committed()
+                commit(session, kept, model.time)
                 model.committed, model.committed_time = dict(model.kept), model.time
             elif step[0] == "drop":
                 session.drop()
@@ -130,6 +128,47 @@ def test_an_entry_is_there_exactly_until_stream_time_is_past_its_ttl(
 
 def time_of(kept: TaskStores) -> int:
     return kept.stream_time or 0
+
+
+@pytest.mark.parametrize("serde", [INTEGER, JSON], ids=["values", "encoded"])
+def test_the_last_moment_counts_for_reading_and_removing_alike(serde: Serde) -> None:
+    time, journal = StreamTime(), Journal()
+    with opened(StateBackendKind.MEMORY) as kept:
+        session = session_of(kept, time, journal, serde)
+        update = folding(session, COUNT)
+        update(b"k", "value", 100)
+        commit(session, kept, 100)
+        time.now = 100 + TTL_MS
+        assert session.get(b"k") == (1, 100)
+        commit(session_of(kept, time, journal, serde), kept, time.now)
+        assert b"k" in content(kept.store("counts"))
+        assert update(b"k", "value", 100) == (2, 100)
+        time.now += 1
+        assert update(b"k", "value", 100) == (1, 100)
+        assert session.get(b"k") is None
+        commit(session, kept, time.now)
+        assert content(kept.store("counts")) == {}
+
+
+def test_what_a_lost_transaction_removed_is_removed_later() -> None:
+    time, journal = StreamTime(), Journal()
+    with opened(StateBackendKind.MEMORY) as kept:
+        session = session_of(kept, time, journal, INTEGER)
+        session.put(b"k", (1, 0))
+        commit(session, kept, 0)
+        time.now = 100
+        session.remove_expired(100)
+        session.drop()
+        assert b"k" in content(kept.store("counts"))
+        session.put(b"other", (1, 100))
+        commit(session, kept, 100)
+        assert list(content(kept.store("counts"))) == [b"other"]
+
+
+def commit(session: Expiring, kept: TaskStores, now: int) -> None:
+    session.remove_expired(now)
+    kept.write({"counts": list(session.changes())}, {"counts": 1}, now)
+    session.committed()
 
 
 @pytest.mark.parametrize("kind", list(StateBackendKind))

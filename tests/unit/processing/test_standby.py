@@ -199,6 +199,7 @@ def test_what_was_handed_over_is_followed_no_more() -> None:
     bench.standby.turn([*MINE, ("counted", 0)], busy=False)
     bench.standby.turn([*MINE, ("counted", 0)], busy=False)
     assert content(stores.store("count")) == {}
+    assert bench.logs.readings == 2, "what is read no more must not be fetched either"
 
 
 @given(
@@ -329,6 +330,22 @@ def test_a_copy_that_never_has_everything_is_begun_anew_in_time() -> None:
             bench.logs.records[0][0] = (b"0", b"0")
     bench.turn(1000, busy=True, seconds=BUSY_SECONDS)
     assert b"deleted" not in bench.held(COPIED[0])
+
+
+def test_a_copy_that_lags_does_not_count_as_written_now() -> None:
+    bench = Bench()
+    bench.logs.append(0, b"k", b"x")
+    bench.settle()
+    stores = cast(Any, bench.standby)._copies[COPIED[0]].stores
+    had_everything_at = bench.now - KEPT_SECONDS * 0.4
+    stores._positions["count"] = (1, had_everything_at)
+    cast(Any, bench.standby)._stop_reading()
+    for number in range(5 * BATCH):
+        bench.logs.append(0, b"%d" % number, b"x")
+    bench.turn(busy=True, seconds=BUSY_SECONDS)
+    bench.turn(busy=True, seconds=BUSY_SECONDS)
+    assert 1 < stores.position("count") < 5 * BATCH
+    assert stores.written_at("count") == had_everything_at
 
 
 def test_what_retention_removed_begins_the_copy_anew() -> None:

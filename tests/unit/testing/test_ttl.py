@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology
+from eosframework.processing.compile import compile_part
+from eosframework.processing.open_state import OpenState
+from eosframework.processing.state_ports import StoreIdentity
 from eosframework.records import Record
+from eosframework.state import MemoryState
 from eosframework.testing import TopologyTestDriver, crash_everywhere
+from eosframework.topology.resolve import resolve
+from tests.unit.processing.messages import Sent
 
 TTL = "100ms"
 TTL_MS = 100
@@ -181,6 +187,22 @@ def test_a_record_that_fails_moves_the_time_and_changes_nothing_else() -> None:
     driver.run()
     assert [record.value for record in driver.read("counts")] == [1, 2, 1]
     assert driver.state("visits") == {}
+
+
+def test_the_time_of_a_task_counts_from_its_first_record_on() -> None:
+    graph = resolve(visits().loaded())
+    compiled = compile_part(graph.sub_topologies[0])
+    kept = MemoryState().open("counted-0", 1, [StoreIdentity("visits", "id", 1)])
+    state = OpenState(compiled, 0, kept)
+    late: Any = Sent(b"x", key_=b"a", time=1000 - TTL_MS - 1)
+    out: list[Any] = []
+    run = compiled.sources["clicks"].run
+    run([late, late], out, 1000, fail, state)
+    assert [int(output[1]) for output in out] == [1, 1]
+
+
+def fail(*failed: Any) -> None:
+    raise AssertionError(failed)
 
 
 def test_expired_keys_leave_the_changelog() -> None:
