@@ -127,5 +127,5 @@ def _count(connection: Connection, select: sql.Composable) -> int:
 
 
 def _rows(connection: Connection, select: sql.Composable, limit: int) -> list[Mapping[str, Any]]:
-    query = sql.SQL("SELECT to_jsonb(found) FROM ({}) AS found ORDER BY 1 LIMIT {}")
+    query = sql.SQL("SELECT to_jsonb(found) FROM ({}) AS found ORDER BY found LIMIT {}")
     return [row for (row,) in connection.execute(query.format(select, sql.Literal(limit)))]
