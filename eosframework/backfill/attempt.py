@@ -1,7 +1,8 @@
 """One attempt of a backfill task: Spark may start it again, or twice at once, and it counts once.
 
     A1. a later attempt watches the first one; it goes on only where that is silent or has ended,
-        and returns where everything is done meanwhile
+        and returns where everything is done meanwhile. Later is who has a later number, or finds
+        one of the same run: where files of a shuffle are lost, Spark counts from 0 again
     A2. init the task's transactional.id: fences every other attempt, ends what it left open
     A3. read the task's progress, settled; return if it is complete; else say that one is here
     A4. start at its positions; bring the stores up to date from their changelogs
@@ -46,7 +47,7 @@ from eosframework.backfill.chunk import Chunk, Run, place_of
 from eosframework.backfill.equipment import Equipment, equipped
 from eosframework.backfill.job import TaskProgress
 from eosframework.backfill.tally import Tally
-from eosframework.backfill.tenure import Tenure
+from eosframework.backfill.tenure import Tenure, run_mark
 from eosframework.backfill.work import Work
 from eosframework.errors import (
     ClusterUnreachable,
@@ -111,7 +112,8 @@ class Attempt:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.name = f"{socket.gethostname()}/{os.getpid()}/{number}/{uuid.uuid4().hex[:8]}"
+        place = f"{socket.gethostname()}/{os.getpid()}"
+        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_mark(equipment.run)}"
         self._equipment = equipment
         self._number = number
         self._clock = clock
@@ -122,8 +124,10 @@ class Attempt:
         """Run all rows; see `run_attempt`."""
         first = next(runs, None)
         rows = runs if first is None else itertools.chain([first], runs)
-        if self._number > 0 and (done := self._tenure.wait()) is not None:
-            return done
+        if self._number > 0 or self._tenure.is_shared():
+            done = self._tenure.wait()
+            if done is not None:
+                return done
         try:
             self._tenure.take()
             known = self._tenure.known

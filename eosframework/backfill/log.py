@@ -114,6 +114,10 @@ class JobLog:
         key = task_key(self.name, sub_topology, partition)
         return self._log.output(key, progress.to_entry())
 
+    def output(self, key: str, entry: Any) -> Output:
+        """Return what to produce in a transaction so that an entry counts."""
+        return self._log.output(key, entry)
+
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write entries outside any transaction; see `Registry.write`."""
         self._log.write(entries)

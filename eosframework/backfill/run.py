@@ -12,6 +12,7 @@ tasks are and can be interrupted.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,7 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
         ends={p: one.end for p, one in ranges.items()},
         facts=started.facts,
         own_topics=frozenset(writers_of(started.graph)),
+        run=uuid.uuid4().hex[:8],
     )
 
 

@@ -4,7 +4,7 @@
 2. a job that is there already: refuse another topology or range under its name, and go on
 3. resolve the ranges, fix their ends, list the files
 4. of an application that keeps state: refuse one that has any, or that runs
-5. write the job
+5. write the job, unless another driver has meanwhile
 
 A crash before 5 leaves nothing, and the next start fixes its own ends.
 """
@@ -19,9 +19,10 @@ from eosframework.backfill.fingerprint import differences, fingerprint
 from eosframework.backfill.job import Files, Job, OffsetRange, PinnedFile, check_name
 from eosframework.backfill.log import JobLog
 from eosframework.backfill.ranges import offset_ranges, refuse_empty
+from eosframework.backfill.registering import register
 from eosframework.backfill.request import FileRequest, Request, request_differences
 from eosframework.backfill.stages import Stage, stages, writers_of
-from eosframework.backfill.state import JobState, to_entries
+from eosframework.backfill.state import JobState
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
@@ -92,13 +93,11 @@ def start(
     state = log.read()
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
-        ordered = stages(graph, tasks, job.files)
+        stages(graph, tasks, job.files)  # refused before the job is there
         _refuse_running(graph, facts, admin)
-        log.write(to_entries(job))
-        state = JobState(job)
-    else:
-        _refuse_another(state.job, graph, request, facts)
-        ordered = stages(graph, tasks, state.job.files)
+        state = register(job, log, settings)
+    _refuse_another(state.job, graph, request, facts)
+    ordered = stages(graph, tasks, state.job.files)
     return Started(graph, settings, admin, log, facts, state, ordered, tasks)
 
 

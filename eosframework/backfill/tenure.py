@@ -65,6 +65,7 @@ class Tenure:
         self._outputs = equipment.outputs
         self._log = equipment.log
         self._identity = str(equipment.identity)
+        self._run = equipment.run
         self._names = equipment.sub_topology, equipment.partition
         self._task = f"task {equipment.sub_topology}[{equipment.partition}] of the backfill"
         self._stall_seconds = equipment.settings.backfill.stall_seconds
@@ -81,6 +82,13 @@ class Tenure:
         """Under the task's id, which was taken."""
         assert self._output is not None, "the id was not taken yet"
         return self._output
+
+    def is_shared(self) -> bool:
+        """Tell whether another attempt of this run was at work before."""
+        if not self._run:
+            return False
+        newest = self._patiently(lambda: self._log.newest_of_task(*self._names))
+        return newest is not None and newest[1].attempt.endswith(run_mark(self._run))
 
     def wait(self) -> TaskProgress | None:
         """Wait until no other attempt is at work (A1); return the progress if it is complete."""
@@ -228,3 +236,8 @@ class Tenure:
                 f"{self._task}: the brokers were away for {PATIENCE_SECONDS:g} s ({error}); what "
                 f"is committed stays, and another attempt goes on from there"
             ) from error
+
+
+def run_mark(run: str) -> str:
+    """Return how names of a run's attempts end."""
+    return f"@{run}" if run else ""

@@ -23,6 +23,8 @@ class Work:
             tells, as they are counted from 0.
         facts: of the cluster, when the job was started.
         own_topics: records that go there tell who wrote them; see `job.WRITER_HEADER`.
+        run: of the stage by one driver. What it has started may be at work still, whatever number
+            Spark gives the next attempt: after a lost shuffle it counts from 0 again.
     """
 
     graph: bytes
@@ -34,3 +36,4 @@ class Work:
     ends: Mapping[TopicPartition, int | None]
     facts: Facts
     own_topics: frozenset[str]
+    run: str = ""

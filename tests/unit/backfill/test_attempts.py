@@ -232,6 +232,14 @@ def test_a_later_attempt_waits_as_long_as_the_first_one_shows_signs_of_life() ->
     assert 60 <= world.clock.now < 63
 
 
+def test_of_one_run_the_first_number_is_no_proof_that_nobody_else_is_at_work() -> None:
+    for run, waited_seconds in (("ab12", 20), ("cd34", 0)):
+        world = World()
+        world.write(attempt="host/1/0/f00d@ab12")
+        assert world.run(0, run=run).complete
+        assert waited_seconds <= world.clock.now < waited_seconds + 3
+
+
 def test_a_later_attempt_returns_when_the_first_one_is_done() -> None:
     world = World()
     done = progress(complete=True, positions={"in/0": 100})
