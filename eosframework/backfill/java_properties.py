@@ -8,6 +8,7 @@ says in Java's own words what stands for it (`kafka.NAME` among Spark's options)
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,8 @@ _LOGIN_MODULES = {
 }
 _OAUTH = f"{_MODULES}.oauthbearer"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
+"""Its object identifier, as it is in a key; OpenSSL 3 encrypts so unless told otherwise."""
 _SYSTEM_CERTIFICATES = "probe"
 
 
@@ -154,18 +157,27 @@ def _identity(left: dict[str, str]) -> dict[str, str]:
     key = _content(left, "ssl.key.pem", "ssl.key.location")
     if not chain or not key:
         return {}
-    if "PRIVATE KEY-----" not in key or re.search("BEGIN (RSA|EC|DSA) PRIVATE KEY", key):
-        raise ConfigurationError(
-            "kafka.properties: the private key (ssl.key.location or ssl.key.pem) is not in the "
-            "form PKCS#8, the only one that Kafka's client of Java reads; convert it: "
-            "openssl pkcs8 -topk8 -in KEY -out NEW_KEY (librdkafka reads it as well)"
-        )
+    _refuse_key(key)
     java = {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "\n".join(_CERTIFICATE.findall(chain)),
         "ssl.keystore.key": key.strip(),
     }
     return {**java, "ssl.key.password": password} if "BEGIN ENCRYPTED" in key else java
+
+
+def _refuse_key(key: str) -> None:
+    """Refuse a private key in a form that Java does not read, although librdkafka does."""
+    begin = re.search("-----BEGIN ([A-Z ]*)PRIVATE KEY-----(.*?)-----END", key, re.S)
+    form = begin[1].strip() if begin else "not PEM"
+    if begin and form == "ENCRYPTED" and _PBES2 in base64.b64decode(begin[2]):
+        form = "encrypted with PBES2"
+    if form not in ("", "ENCRYPTED"):
+        raise ConfigurationError(
+            f"kafka.properties: the private key (ssl.key.location or ssl.key.pem) is {form}, which "
+            f"Kafka's client of Java does not read with Java 17; convert it: openssl pkcs8 -topk8 "
+            f"-v1 PBE-SHA1-3DES -in KEY -out NEW_KEY (librdkafka reads that as well)"
+        )
 
 
 def _content(left: dict[str, str], text: str, location: str) -> str:
@@ -175,8 +187,8 @@ def _content(left: dict[str, str], text: str, location: str) -> str:
         return left.pop(text, "")
     path = Path(place)
     try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        return "\n".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+        files = filter(Path.is_file, sorted(path.iterdir())) if path.is_dir() else [path]
+        return "\n".join(file.read_text(encoding="utf-8") for file in files)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"kafka.properties: {location}={place} cannot be read: {error}; Spark is given what "

@@ -27,6 +27,7 @@ _NAME_PYTHON = (
 )
 _SPARK_SERIES = "4"
 _MOST_TASKS = 1000
+_PYTHON_ERROR = re.compile(r"^ *((?:\w+\.)*\w+Error: .*)$", re.M)
 
 _Answer = tuple[str, str, str, str]
 """Of an executor: host, interpreter, version and what is missing."""
@@ -157,5 +158,5 @@ def _failed_job(text: str) -> str:
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return f"executors have no {missing[1]!r}; {_NAME_PYTHON}"
-    reason = next((line for line in text.splitlines() if "Exception" in line), text[:200])
-    return f"a small job on the executors failed: {reason.strip()}; nothing was started"
+    reason = found[-1] if (found := _PYTHON_ERROR.findall(text)) else text[:200]
+    return f"a small job on the executors failed: {reason}; nothing was started"

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from eosframework.backfill.jvm import jvm_of
 from eosframework.backfill.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
@@ -29,22 +30,29 @@ KAFKA_PREFIX = "kafka."
 
 _CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13"
 
-_FOR_QUERIES = {
+_REQUIRED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20),
     "spark.sql.files.minPartitionNum": "1",
 }
-"""Adaptive execution would join partitions of a shuffle, and so tasks; how files
-are split must not depend on the size of the cluster."""
+"""Adaptive execution would join partitions of a shuffle, and so tasks; how files are split must not
+depend on the size of the cluster."""
+
+_DEFAULTS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20),
+}
+"""What a task holds at once, unless the user says otherwise."""
 
 _STARTING = {
-    "spark.log.level": "WARN",
+    "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 """Unless the user says otherwise."""
+
+_TOLD_TWICE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+"""They log each failed attempt of a task with its traceback; the last one is raised as well."""
 
 
 def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSession:
@@ -86,7 +94,9 @@ def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -
 
     check_session(spark)
     session = spark.newSession()
-    for name, value in {**_FOR_QUERIES, **(options or {})}.items():
+    chosen = dict(spark.sparkContext.getConf().getAll())
+    defaults = {name: value for name, value in _DEFAULTS.items() if name not in chosen}
+    for name, value in {**defaults, **(options or {}), **_REQUIRED}.items():
         try:
             session.conf.set(name, value)
         except PySparkException as error:
@@ -102,7 +112,7 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("eosframework backfill")
-    settings = {**_STARTING, **_FOR_QUERIES, **given}
+    settings = {**_STARTING, **given}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = master or given.get("spark.master") or LOCAL
         settings = {**_of_master(master), **settings, **_with_connector(given)}
@@ -111,7 +121,12 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
     if master is not None:
         builder = builder.master(master)
-    return builder.config(map=dict(settings)).getOrCreate()
+    spark = builder.config(map=dict(settings)).getOrCreate()
+    if "spark.log.level" not in given:
+        logging = jvm_of(spark).org.apache.logging.log4j
+        for name in _TOLD_TWICE:
+            logging.core.config.Configurator.setLevel(name, logging.Level.OFF)
+    return spark
 
 
 def _of_master(master: str) -> dict[str, str]:

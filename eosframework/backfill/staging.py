@@ -1,0 +1,49 @@
+"""Sources whose rows have no repeatable order, such as JDBC: written down once, then read as files.
+
+A query gives its rows in another order, or other rows, each time it is asked. What a backfill has
+processed must be what a retried attempt reads, so such a source is copied to Parquet, where every
+row has a number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eosframework.backfill.job import PinnedFile
+from eosframework.backfill.jvm import file_system_of, hadoop_path
+from eosframework.backfill.pinned import listed
+from eosframework.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COMPLETE = "_SUCCESS"
+"""Spark writes it last."""
+
+
+def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[PinnedFile, ...]:
+    """Write a DataFrame to Parquet, unless that is done already, and return the files.
+
+    Args:
+        spark: a session of ours.
+        frame: what to write, in any order; it is not looked at where the directory is complete.
+        directory: on a file system that every executor reaches; nothing else may be in it.
+
+    Raises:
+        ConfigurationError: the directory holds something that this did not write to its end.
+    """
+    place = hadoop_path(spark, directory)
+    system = file_system_of(spark, place)
+    if not system.exists(place.suffix(f"/{_COMPLETE}")):
+        _refuse_leftovers(system, place, directory)
+        frame.write.mode("append").parquet(directory)
+    return listed(spark, [directory])
+
+
+def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
+    if system.exists(place) and len(system.listStatus(place)) > 0:
+        raise ConfigurationError(
+            f"directory {directory} is not empty, and what is there was not written to its end "
+            f"({_COMPLETE} is missing): an earlier attempt was interrupted, or it is another's. "
+            f"Remove it, or name another directory"
+        )

@@ -1,0 +1,85 @@
+"""Spark reads from brokers that ask who connects, with what the settings say to librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.kafka_rows import kafka_rows
+from eosframework.config import KafkaSettings
+from eosframework.kafka.properties import Role, client_properties
+from eosframework.records import TopicPartition
+from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka, secured_kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "secured"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("secured") / "kafka", TOPIC) as started:
+        yield started
+
+
+def settings_of(broker: SecuredKafka, way: str) -> KafkaSettings:
+    authority = {"ssl.ca.location": str(broker.directory / "ca.pem")}
+    if way == "certificate":
+        own = {
+            "security.protocol": "ssl",
+            "ssl.certificate.location": str(broker.directory / "client.pem"),
+            "ssl.key.location": str(broker.directory / "client.key"),
+            "ssl.key.password": KEY_PASSWORD,
+        }
+        return KafkaSettings(
+            bootstrap_servers=broker.with_certificate, properties={**authority, **own}
+        )
+    own = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanisms": way,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    return KafkaSettings(bootstrap_servers=broker.with_password, properties={**authority, **own})
+
+
+def plans(rows: DataFrame) -> str:
+    execution: Any = rows._jdf.queryExecution()
+    return f"{execution.toString()} {execution.logical().treeString()}"
+
+
+@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "certificate"])
+def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
+    spark: SparkSession, broker: SecuredKafka, way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(broker, way)
+    producer = Producer(client_properties(settings, Role.PRODUCER))
+    offsets: list[int] = []
+    producer.produce(TOPIC, way.encode(), on_delivery=lambda _, m: offsets.append(m.offset()))
+    assert producer.flush(30) == 0
+
+    range_ = OffsetRange(first=offsets[0], end=offsets[0] + 1)
+    rows = kafka_rows(spark, settings, {TopicPartition(TOPIC, 0): range_})
+
+    assert [bytes(row["value"]) for row in rows.collect()] == [way.encode()]
+    key = (broker.directory / "client.key").read_text().splitlines()[1]
+    said = "".join(capfd.readouterr()) + plans(rows)
+    for secret in (PASSWORD, KEY_PASSWORD, key, "LoginModule"):
+        assert secret not in said
+
+
+def test_a_password_that_is_wrong_is_no_reason_to_read_on(
+    spark: SparkSession, broker: SecuredKafka
+) -> None:
+    settings = settings_of(broker, "PLAIN")
+    wrong = settings.model_copy(
+        update={"properties": {**settings.properties, "sasl.password": "guessed"}}
+    )
+    rows = kafka_rows(spark, wrong, {TopicPartition(TOPIC, 0): OffsetRange(first=0, end=1)})
+    with pytest.raises(Exception, match="SaslAuthenticationException"):
+        rows.collect()

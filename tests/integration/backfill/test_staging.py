@@ -1,0 +1,55 @@
+"""What has no order of its own is written down once, and is then read in one order for ever."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eosframework.backfill.file_rows import file_rows
+from eosframework.backfill.job import Files
+from eosframework.backfill.staging import stage
+from eosframework.errors import ConfigurationError
+from eosframework.serdes import BYTES, JSON
+from eosframework.topology.graph import Function, OnError, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def time_in(value: dict[str, Any]) -> int:
+    return value["at"]
+
+
+SOURCE = Source("s", "staged", BYTES, JSON, Function("time_in", time_in), OnError())
+
+
+def shuffled(spark: SparkSession) -> DataFrame:
+    """Rows that come in another order each time."""
+    rows = spark.range(0, 100, 1, 3).selectExpr("id", "id % 4 AS at", "rand() AS place")
+    return rows.orderBy("place").drop("place")
+
+
+def test_staged_rows_have_places_that_stay(spark: SparkSession, tmp_path: Path) -> None:
+    directory = str(tmp_path / "staged")
+
+    first = stage(spark, shuffled(spark), directory)
+    again = stage(spark, shuffled(spark), directory)
+
+    assert again == first
+    files = Files(
+        format="parquet", partitions=2, partitioner="murmur2", split_bytes=1 << 26, files=first
+    )
+    read = [file_rows(spark, "staged", files, SOURCE).collect() for _ in range(2)]
+    assert read[0] == read[1]
+    assert len({(row["writer"], row["offset"]) for row in read[0]}) == 100
+    assert sorted(json.loads(bytes(row["value"]))["id"] for row in read[0]) == list(range(100))
+
+
+def test_an_unfinished_or_foreign_directory_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "part-00000.parquet").write_bytes(b"PAR1")
+
+    with pytest.raises(ConfigurationError, match=r"is not empty.*_SUCCESS is missing"):
+        stage(spark, shuffled(spark), str(tmp_path))

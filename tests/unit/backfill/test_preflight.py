@@ -1,0 +1,46 @@
+"""What a backfill needs of Spark is looked at before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from eosframework.backfill.preflight import check_packages
+from eosframework.backfill.session import spark_session
+from eosframework.embedded import java
+from eosframework.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("name", ["pyspark", "pyarrow"])
+def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(
+        ConfigurationError, match=rf"{name} is not installed.*eosframework\[spark\]"
+    ):
+        check_packages()
+
+
+def test_a_spark_of_another_series_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = ModuleType("pyspark")
+    monkeypatch.setattr(old, "__version__", "3.5.4", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark", old)
+
+    with pytest.raises(ConfigurationError, match=r"pyspark 3\.5\.4 is installed.*needs version 4"):
+        check_packages()
+
+
+def test_without_a_java_that_runs_spark_nothing_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    nothing = tmp_path_factory.mktemp("nothing")
+    monkeypatch.setenv("PATH", str(nothing))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "_INSTALLED", nothing)
+
+    with pytest.raises(ConfigurationError, match=r"Spark needs Java 17 or 21"):
+        spark_session(None, {"spark.jars": "spark-sql-kafka-0-10_2.13.jar"})
