@@ -9,7 +9,8 @@ where a condition holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -119,6 +120,27 @@ def compare(
             )
     tables = _tables(app, suffix, settings, where, how.limit)
     return Diff(state.job, times, compared, tables, notes)
+
+
+@contextmanager
+def lazy_session(
+    master: str | None, options: Mapping[str, str]
+) -> Generator[Callable[[], SparkSession]]:
+    """Give what starts Spark when it is first called; it is stopped after the block."""
+    from eosframework.backfill.session import spark_session
+
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(spark_session(master, options))
+        return started[0]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            one.stop()
 
 
 def _topics(

@@ -11,8 +11,6 @@ from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonO
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import SparkSession
-
     from eosframework.backfill.diff import Diff
     from eosframework.backfill.topic_diff import Place, TopicDifference
 
@@ -68,7 +66,7 @@ def diff(
     and time are. Exits with 2 if anything differs.
     """
     from eosframework.backfill.api import spark_options
-    from eosframework.backfill.diff import compare
+    from eosframework.backfill.diff import compare, lazy_session
     from eosframework.backfill.preflight import check_packages
     from eosframework.backfill.topic_diff import How
     from eosframework.config import load_settings
@@ -80,20 +78,9 @@ def diff(
     app = load_app(app_name)
     options = spark_options(spark or ())
     check_packages()
-    sessions: list[SparkSession] = []
-
-    def session() -> SparkSession:
-        from eosframework.backfill.session import spark_session
-
-        sessions.append(spark_session(master, options))
-        return sessions[0]
-
-    try:
-        how = How(last=last, headers=headers, limit=limit)
+    how = How(last=last, headers=headers, limit=limit)
+    with lazy_session(master, options) as session:
         found = compare(session, app, settings, job, suffix, how, where=where)
-    finally:
-        for one in sessions:
-            one.stop()
     if as_json:
         import orjson
 
