@@ -93,8 +93,11 @@ def test_a_takeover_reads_the_tail_of_what_was_kept_and_all_of_what_was_not(
     counted = Counted(kafka.bootstrap_servers, name, tmp_path / name)
     try:
         counted.feed_rounds(6)
-        dying, living = counted.start("a", copies), counted.start("b", copies)
-        members = [Member(f"{name}.a", "here"), Member(f"{name}.b", "here")]
+        dying = counted.start("a.10", copies)
+        # Were the other one alone for a while, it would have stores of its own.
+        dying.wait_for_event("task_assigned", PARTITIONS)
+        living = counted.start("a.2", copies)
+        members = [Member(f"{name}.a.10", "here"), Member(f"{name}.a.2", "here")]
         first = [p for p, owner in enumerate(owners(members, PARTITIONS)) if owner == members[0]]
         wait_until(lambda: counted.committed() >= 6 * KEYS, "all of the first rounds")
         wait_until(lambda: len(living.events("task_assigned")) >= 2, "tasks for both")
