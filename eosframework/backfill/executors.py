@@ -10,6 +10,7 @@ from eosframework.backfill.attempt import run_attempt
 from eosframework.backfill.failures import told
 from eosframework.backfill.work import Work
 from eosframework.errors import EosError
+from eosframework.logs import configure_logs
 
 RESULT_SCHEMA = "partition bigint, records bigint"
 
@@ -52,4 +53,5 @@ def telling(attempt: Callable[[int], int]) -> int:
 
 
 def _attempt(work: Work, partition: int, runs: Iterator[Any]) -> int:
+    configure_logs(work.settings.log)
     return telling(lambda number: run_attempt(work, partition, runs, number).records)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eosframework.backfill.equipment import refuse_receipts
 from eosframework.backfill.fingerprint import differences, fingerprint
 from eosframework.backfill.job import Files, Job, OffsetRange, PinnedFile, check_name
 from eosframework.backfill.log import JobLog
@@ -87,6 +88,7 @@ def start(
         replication_factor=settings.topics.replication_factor,
     )
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
+    refuse_receipts(settings)
     facts = check_start(graph, settings, admin, registry, id_source(settings))
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
