@@ -85,7 +85,7 @@ docs: .venv ## Write the generated pages of docs/ again
 .PHONY: lock
 lock: .venv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) --extra embedded --extra postgres --extra spark -o requirements/users.lock
-	$(COMPILE) --extra embedded --extra postgres --extra dev -o requirements/dev.lock
+	$(COMPILE) --extra embedded --extra postgres --extra spark --extra dev -o requirements/dev.lock
 
 .PHONY: clean
 clean: ## Remove what make made; broker data and downloaded jars stay
