@@ -22,6 +22,7 @@ BENCHMARKS = {
     "memory": "memory",
     "recovery": "recovery",
     "stages": "stages",
+    "operators": "operators",
     "group-protocols": "group_protocols",
     "protection": "protection",
     "protection-cpu": "protection_cpu",

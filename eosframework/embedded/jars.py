@@ -58,8 +58,13 @@ class JarSet:
         return cache_directory() / self.name
 
 
+KAFKA_VERSION = "4.3.1"
+
 KAFKA = JarSet(
-    "Apache Kafka 4.3.1", "kafka-4.3.1", "org.apache.kafka:kafka_2.13:4.3.1", (LOG_BINDING,)
+    f"Apache Kafka {KAFKA_VERSION}",
+    f"kafka-{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    (LOG_BINDING,),
 )
 
 
