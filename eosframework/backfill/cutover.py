@@ -47,7 +47,6 @@ from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.registry import Registry
-from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.leasing import id_source
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
@@ -192,7 +191,6 @@ class _Cutover:
         self._admin = admin
         self._registry = registry
         self._log = log
-        self._settings = settings
         self._id = str(TransactionalId.backfill(graph.application, state.job.name, 0))
         self._parts = {s.topic: part.name for part in graph.sub_topologies for s in part.sources}
         self._outputs = KafkaOutputs(
@@ -211,7 +209,8 @@ class _Cutover:
         """Return when it was done, in milliseconds since the epoch."""
         opened: list[TransactionalOutput] = []
         try:
-            self._member.join([position.topic_partition for position in self._positions])
+            if self._positions:
+                self._member.join([position.topic_partition for position in self._positions])
             failpoints.hit("cutover.after_join")
             opened = self._outputs.open([self._id])
             self._init_live_ids()
@@ -268,7 +267,7 @@ class _Cutover:
         return None
 
     def _transaction(self, output: TransactionalOutput, at: int) -> TransactionError | None:
-        membership = self._member.membership()
+        membership = self._member.membership() if self._positions else None
         try:
             output.begin()
             for entry in self._entries(at):
@@ -285,10 +284,7 @@ class _Cutover:
             self._registry.committed_marker(self._parts[p.topic], p.topic_partition)
             for p in self._positions
         ]
-        entries = RegistryLog(
-            self._graph.application, self._settings.kafka, self._admin, settle_seconds=0
-        )
-        return [*markers, entries.output(cutover_key(self._job.name), {"at": at})]
+        return [*markers, self._log.output(cutover_key(self._job.name), {"at": at})]
 
 
 class _OnlyMember:

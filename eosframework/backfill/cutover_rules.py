@@ -95,6 +95,8 @@ def incomplete(graph: Graph, state: JobState) -> Iterator[str]:
                     yield f"task {part.name}[{number}] has not begun"
                 elif not progress.complete:
                     yield f"task {part.name}[{number}] is after {progress.records:,} records"
+    if graph.persisters and state.tables_at is None:
+        yield "the tables do not have all rows yet"
 
 
 def refuse_members(group: str, facts: GroupFacts, instance: str) -> None:

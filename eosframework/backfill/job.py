@@ -4,6 +4,7 @@ backfill/JOB                      the job: what is read, by which topology
 backfill/JOB/files/TOPIC/NUMBER   a part of the list of files that stand for a topic
 backfill/JOB/ends/TOPIC           ends of an own topic, once all that write it are complete
 backfill/JOB/task/SUB/PARTITION   how far a task is, written in its transactions
+backfill/JOB/tables               rows are in their tables
 backfill/JOB/cutover              live workers go on from there
 """
 
@@ -198,6 +199,11 @@ def ends_key(name: str, topic: str) -> str:
 def task_key(name: str, sub_topology: str, partition: int) -> str:
     """Return the key of a task's progress."""
     return f"backfill/{name}/task/{sub_topology}/{partition}"
+
+
+def tables_key(name: str) -> str:
+    """Return the key that says that a job's rows are in their tables."""
+    return f"backfill/{name}/tables"
 
 
 def cutover_key(name: str) -> str:

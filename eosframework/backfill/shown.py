@@ -82,6 +82,8 @@ def drawn(status: JobStatus) -> Group:
         rows.add_row(*_stage_row(stage))
         if not stage.complete:
             _add_tasks(rows, stage)
+    if status.tables is not None:
+        rows.add_row(Text("tables"), Text("complete" if status.tables else "not complete"), Text())
     return Group(Text(headline(status)), rows)
 
 
@@ -148,4 +150,3 @@ def _add_tasks(rows: Table, stage: StageStatus) -> None:
 
 def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 1)
-

@@ -24,6 +24,8 @@ class JobState:
     Args:
         ends: of own topics whose writers are complete, one for each partition.
         tasks: progress by sub-topology and partition.
+        tables_at: when all rows were in their tables, in milliseconds since the epoch; None: they
+            are not yet, or there are none.
         cut_over_at: milliseconds since the epoch; None: live workers do not go on from it yet.
     """
 
@@ -33,6 +35,7 @@ class JobState:
         default_factory=dict[tuple[str, int], TaskProgress]
     )
     cut_over_at: int | None = None
+    tables_at: int | None = None
 
     def is_complete(self, sub_topology: str, partitions: int) -> bool:
         """Tell whether all tasks of a sub-topology are complete."""
@@ -61,6 +64,7 @@ def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
     tasks: dict[tuple[str, int], TaskProgress] = {}
     parts: dict[str, dict[int, list[PinnedFile]]] = {}
     cut_over_at: int | None = None
+    tables_at: int | None = None
     start = job_key(name) + "/"
     for key, entry in entries.items():
         match key.removeprefix(start).split("/") if key.startswith(start) else []:
@@ -71,11 +75,13 @@ def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
                 ends[topic] = tuple(entry)
             case ["task", sub_topology, number]:
                 tasks[sub_topology, int(number)] = TaskProgress.from_entry(entry)
+            case ["tables"]:
+                tables_at = entry["at"]
             case ["cutover"]:
                 cut_over_at = entry["at"]
             case _:
                 pass
-    return JobState(_with_files(job, parts), ends, tasks, cut_over_at)
+    return JobState(_with_files(job, parts), ends, tasks, cut_over_at, tables_at)
 
 
 def _with_files(job: Job, parts: Mapping[str, Mapping[int, list[PinnedFile]]]) -> Job:

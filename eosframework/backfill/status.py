@@ -81,16 +81,21 @@ class StageStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job with its stages, in the order in which they run."""
+    """A job with its stages, in the order in which they run.
+
+    Args:
+        tables: whether they have all rows; None: it fills none.
+    """
 
     job: Job
     stages: Sequence[StageStatus]
+    tables: bool | None
     cut_over_at: int | None
 
     @property
     def complete(self) -> bool:
-        """Whether all stages are."""
-        return all(stage.complete for stage in self.stages)
+        """Whether all stages are, that of the tables too."""
+        return self.tables is not False and all(stage.complete for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,8 @@ class Watching:
             if found[-1].complete:
                 self._samples.pop(stage.name, None)
             began_ms = max([began_ms, *(task.written_at or 0 for task in tasks)])
-        return JobStatus(state.job, found, state.cut_over_at)
+        tables = state.tables_at is not None if self._graph.persisters else None
+        return JobStatus(state.job, found, tables, state.cut_over_at)
 
     def _stage(
         self, name: str, tasks: Sequence[TaskStatus], began_ms: int, now_seconds: float

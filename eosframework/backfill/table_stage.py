@@ -7,6 +7,7 @@ persisters go on from them. Where persisters run already, the rows are left to t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ import structlog
 from eosframework.backfill.arrow import BatchFunction, RecordBatch, map_batches
 from eosframework.backfill.chunk import Run
 from eosframework.backfill.executors import telling
-from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.job import OffsetRange, tables_key
 from eosframework.backfill.kafka_rows import kafka_rows
 from eosframework.backfill.packing import pack, unpack
 from eosframework.backfill.rows import Counts, runs_of
@@ -82,13 +83,26 @@ def run_tables(
         DatabaseUnusable: the database cannot be asked.
     """
     graph = started.graph
-    if not graph.persisters:
+    if not graph.persisters or state.tables_at is not None:
         return
     events = structlog.get_logger("eosframework.backfill").bind(application=graph.application)
     group = tables_group(graph.application)
     if members := started.admin.describe_group(group).client_ids:
         events.info("tables_left_to_workers", group=group, workers=len(members))
-        return
+    else:
+        _carry_all(spark, started, state, watched, options)
+    done = {"at": round(time.time() * 1000), "workers": len(members)}
+    started.log.write({tables_key(state.job.name): done})
+
+
+def _carry_all(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    watched: Callable[[Callable[[], Any]], None],
+    options: Mapping[str, str] | None,
+) -> None:
+    graph = started.graph
     ranges = _left(started, state)
     work = TablesWork(
         pack(graph),
@@ -96,7 +110,9 @@ def run_tables(
         {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
         ranges,
     )
-    events.info("backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges))
+    structlog.get_logger("eosframework.backfill").info(
+        "backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges)
+    )
     done: set[TopicPartition] = set()
 
     def act() -> None:

@@ -127,6 +127,7 @@ def _report(found: JobStatus, *, with_tasks: bool = True) -> dict[str, Any]:
         "suffix": found.job.suffix,
         "created_at": found.job.created_at,
         "complete": found.complete,
+        "tables_complete": found.tables,
         "cut_over_at": found.cut_over_at,
         "records": sum(stage.records for stage in found.stages),
     }

@@ -60,12 +60,12 @@ def world(make_tables: Callable[..., TablesWorld]) -> TablesWorld:
     return made
 
 
-def carry(world: TablesWorld, spark: SparkSession) -> None:
+def carry(world: TablesWorld, spark: SparkSession, job: str = "history") -> None:
     """Run the stage of the tables alone; the other stages have filled the topic of rows."""
     graph = resolve(load_app(str(world.topology_file)))
     settings = settings_of(world)
     admin = ClusterAdmin(settings.kafka)
-    started = start(graph, settings, "history", Request(), admin, lambda request: ())
+    started = start(graph, settings, job, Request(), admin, lambda request: ())
     run_tables(spark, started, started.state, lambda act: act())
 
 
@@ -96,7 +96,8 @@ def test_history_is_in_the_tables_once_and_persisters_go_on_behind_it(
     assert world.kept("doubled", 2).clean
     assert positions(world) == {world.source: 3000, f"{world.name}.doubled.rows": 3000}
 
-    carry(world, spark)
+    carry(world, spark)  # the stage is complete
+    carry(world, spark, "another")  # everything is there
     assert world.count("numbers") == world.count("doubled") == 3000
 
     feed(world, 1000)
@@ -105,7 +106,7 @@ def test_history_is_in_the_tables_once_and_persisters_go_on_behind_it(
     persister = world.start_worker(instance="live")
     world.wait_for(4000, "numbers")
     world.wait_for(4000, "doubled")
-    carry(world, spark)  # left to the persister that runs
+    carry(world, spark, "third")  # left to the persister that runs
     assert persister.process.poll() is None
     persister.signal(signal.SIGTERM)
     assert persister.wait() == 0, persister.log[-4000:]

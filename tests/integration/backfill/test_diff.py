@@ -1,0 +1,155 @@
+"""What a job wrote beside live topics and tables is compared with what live has there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from pydantic import SecretStr
+
+from eosframework.backfill.api import Backfill
+from eosframework.backfill.diff import Diff, compare
+from eosframework.backfill.topic_diff import How
+from eosframework.config import DatabaseSettings, KafkaSettings, Settings
+from eosframework.errors import ConfigurationError
+from eosframework.topology.loader import load_app
+from tests.conftest import KafkaService
+from tests.support.tables import TablesWorld
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:double"}]
+    to: [{topic: NAME.doubled, value: json}, {table: doubled, mode: append}]
+  totals:
+    from: numbers
+    steps:
+      - group_by: {by: "tests.support.functions:tens", key: string}
+      - count: {}
+    to: {topic: NAME.totals, value: json}
+"""
+RECORDS = 500
+FIRST = 1_700_000_000_000
+
+
+class Sides(TablesWorld):
+    """Live outputs, and those of a job beside them."""
+
+    producer: Producer
+
+    def settings(self) -> Settings:
+        return Settings(
+            kafka=KafkaSettings(bootstrap_servers=self.bootstrap_servers),
+            database=DatabaseSettings(dsn=SecretStr(self.dsn)),
+        )
+
+    def put_live(self) -> None:
+        """Write what live workers would have."""
+        totals: Counter[str] = Counter()
+        for n in range(self.fed):
+            key = str(n % 10)
+            totals[key] += 1
+            self.put("doubled", {"n": 2 * n}, key=str(n), at=n)
+            self.put("totals", totals[key], key=key, at=n)
+        self.flush()
+        self.see(f"INSERT INTO doubled SELECT 2 * n FROM generate_series(0, {self.fed - 1}) AS n")
+
+    def run_beside(self, spark: SparkSession) -> None:
+        applied = self.run("apply", "--suffix", "v2")
+        assert applied.exit_code == 0, applied.err
+        Backfill(str(self.topology_file), job="again", suffix="v2", settings=self.settings()).run(
+            spark
+        )
+
+    def compare(self, spark: SparkSession, **how: Any) -> Diff:
+        return compare(
+            lambda: spark,
+            load_app(str(self.topology_file)),
+            self.settings(),
+            "again",
+            "v2",
+            How(**{"last": False, "headers": False, "limit": 20, **how}),
+            where=None,
+        )
+
+    def put(self, topic: str, value: Any, *, key: str, at: int) -> None:
+        """Append a record where workers would put its key; `flush` waits for it."""
+        text = json.dumps(value, separators=(",", ":"))
+        self.producer.produce(f"{self.name}.{topic}", text, key, timestamp=FIRST + at)
+
+    def flush(self) -> None:
+        assert self.producer.flush(60) == 0
+
+
+@pytest.fixture
+def sides(
+    kafka: KafkaService, database: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Sides]:
+    name = unique_name("sides")
+    made = Sides(kafka.bootstrap_servers, name, tmp_path, database, topology=TOPOLOGY, partitions=1)
+    made.see("CREATE TABLE doubled (n integer)")
+    made.see("CREATE TABLE doubled_v2 (n integer)")
+    made.apply()
+    made.producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"}
+    )
+    yield made
+    made.stop()
+
+
+def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
+    sides: Sides, spark: SparkSession
+) -> None:
+    name = sides.name
+    sides.feed(RECORDS)
+    sides.put_live()
+    with pytest.raises(ConfigurationError, match="no backfill job"):
+        sides.compare(spark)
+    sides.run_beside(spark)
+
+    equal = sides.compare(spark, headers=True)
+    assert equal.is_equal
+    assert equal.times.first == FIRST
+    assert equal.times.last == FIRST + RECORDS - 1
+    assert equal.topics[f"{name}.doubled"].records == (RECORDS, RECORDS)
+    assert equal.topics[f"{name}.totals"].records == (RECORDS, RECORDS)
+    assert equal.tables["doubled"].rows == (RECORDS, RECORDS)
+
+    sides.put("doubled", {"n": 8}, key="4", at=4)
+    sides.put("doubled_v2", {"n": -1}, key="100", at=100)
+    sides.put("doubled", {"n": 5}, key="later", at=RECORDS)
+    sides.put("totals", 999, key="3", at=200)
+    sides.flush()
+    sides.see("DELETE FROM doubled_v2 WHERE n = 14")
+    found = sides.compare(spark)
+    assert not found.is_equal
+    doubled = found.topics[f"{name}.doubled"]
+    assert doubled.only == (1, 1)
+    assert [(d.key, d.counts) for d in doubled.differences] == [(b"4", (2, 1)), (b"100", (0, 1))]
+    assert doubled.differences[0].live is not None
+    assert doubled.differences[0].live.offset < RECORDS
+    assert doubled.differences[1].beside is not None
+    assert doubled.differences[1].beside.value == b'{"n":-1}'
+    assert found.topics[f"{name}.totals"].only == (1, 0)
+    assert found.tables["doubled"].only == (1, 0)
+    assert found.tables["doubled"].examples[0] == [{"n": 14}]
+
+    last = sides.compare(spark, last=True, limit=1)
+    assert last.topics[f"{name}.totals"].only == (1, 1)
+    [difference] = last.topics[f"{name}.totals"].differences
+    assert difference.key == b"3"
+    assert difference.live is not None
+    assert difference.beside is not None
+    assert (difference.live.value, difference.beside.value) == (b"999", b"50")
