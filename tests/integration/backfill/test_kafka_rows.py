@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Removed
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.backfill.job import OffsetRange
@@ -136,6 +137,24 @@ def test_ranges_are_read_as_they_are_and_empty_ones_not_at_all(
         *((topic, 0, offset) for offset in range(3, 6)),
         (other, 1, 9),
     ]
+
+
+def test_a_range_of_which_retention_removed_something_is_not_read_as_if_it_were_whole(
+    spark: SparkSession, kafka: KafkaService, settings: KafkaSettings, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    removed = Removed(topic, 0, 5)
+    admin.delete_records([removed])[removed].result(30)
+
+    left = {TopicPartition(topic, 0): OffsetRange(first=5, end=10)}
+    assert len(read(spark, settings, left)[1]) == 5
+    whole = {TopicPartition(topic, 0): OffsetRange(first=0, end=10)}
+    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS|OffsetOutOfRange"):
+        read(spark, settings, whole)
 
 
 def test_without_any_range_there_are_rows_of_the_same_form_and_none_of_them(
