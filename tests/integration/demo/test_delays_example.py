@@ -133,6 +133,7 @@ def test_joins_and_windows_of_real_flights_are_what_pandas_says_although_workers
     for point in KILLS:
         supervisor.wait_for_fault(point, seconds=90)
     supervisor.wait_for_event("worker_died", count=len(KILLS))
+    assert {death["signal"] for death in supervisor.events("worker_died")} == {"SIGKILL"}
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == 0, supervisor.log[-3000:]
     worker = delays.start("--until-caught-up", kill_at={})
