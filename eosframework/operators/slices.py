@@ -48,8 +48,17 @@ class SlicedOperator(TimedOperator):
 
     def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
         """Yield the entries that have ended: start, key and entry; each is then removed."""
-        for start in sorted(s for s in self._starts if s + self._lasts_ms <= now):
-            for store_key, entry in self._session.scan(START.pack(start), START.pack(start + 1)):
-                yield start, store_key[START.size :], entry
-                self._session.delete(store_key)
-            self._starts.discard(start)
+        ended = sorted(s for s in self._starts if s + self._lasts_ms <= now)
+        if not ended:
+            return
+        # Starts that have ended have none between them that has not: one scan finds all of them.
+        passed = iter(ended)
+        current = next(passed)
+        for store_key, entry in self._session.scan(START.pack(current), START.pack(ended[-1] + 1)):
+            start: int = START.unpack_from(store_key)[0]
+            while current < start:
+                self._starts.discard(current)
+                current = next(passed)
+            yield start, store_key[START.size :], entry
+            self._session.delete(store_key)
+        self._starts.difference_update(ended)

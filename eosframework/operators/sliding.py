@@ -57,7 +57,8 @@ class SlidingWindows(SpanOperator):
         touched = [
             s._replace(closed=True) if self.closes_at(s) <= now else s for s in sorted(touched)
         ]
-        self._store(key, sorted([*kept, *touched]), noted)
+        needed = (s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates))
+        self._store(key, sorted([*needed, *touched]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]

@@ -63,7 +63,12 @@ class SpanOperator(TimedOperator):
         while (first := self._agenda.first()) is not None and first[0] <= now:
             due, key = first
             spans, noted = self._spans(key)
-            ripe = [s for s in spans if not s.closed and self.closes_at(s) <= now]
+            # Results that went on with their updates do not go on again.
+            ripe = [
+                s
+                for s in (() if self._shows_updates else spans)
+                if not s.closed and self.closes_at(s) <= now
+            ]
             if noted == due and ripe:
                 span = min(ripe, key=self.closes_at)
                 yield key, self._result(span), span.timestamp
