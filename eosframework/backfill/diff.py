@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 
 from eosframework.backfill.cutover_rules import incomplete
 from eosframework.backfill.job import Job
+from eosframework.backfill.kafka_rows import kafka_rows
 from eosframework.backfill.log import JobLog
 from eosframework.backfill.state import JobState
 from eosframework.backfill.topic_diff import (
     ComparedTopics,
     How,
+    Ranges,
+    Rows,
     TimeRange,
     compare_topics,
     earliest,
@@ -73,6 +76,7 @@ def compare(
     how: How,
     *,
     where: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Diff:
     """Compare what a complete job wrote with what live processing has.
 
@@ -84,13 +88,35 @@ def compare(
         suffix: of the job.
         how: in which way topics are compared.
         where: a condition in SQL on the rows of tables.
+        options: for Spark's Kafka client.
 
     Raises:
         ConfigurationError: there is no such job, it is not complete, or a topic does not exist.
         DatabaseRefused: a table does not exist or may not be read.
     """
-    beside = resolve(renamed(app, suffix))
     admin = ClusterAdmin(settings.kafka)
+    state = _job(app, settings, name, suffix, admin)
+    topics, notes = _topics(app, suffix, admin)
+    times, compared = TimeRange(), dict[str, ComparedTopics]()
+    if topics:
+        session = spark()
+        rows = partial(kafka_rows, session, settings.kafka, options=options)
+        pairs = {
+            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), beside, admin))
+            for topic, (live, beside) in topics.items()
+        }
+        times = _times(state, rows, [beside for _, beside in pairs.values()])
+        compared = {
+            topic: compare_topics(session, rows, *pair, times, how) for topic, pair in pairs.items()
+        }
+    tables = _tables(app, suffix, settings, where, how.limit)
+    return Diff(state.job, times, compared, tables, [*notes, *_unnamed(app)])
+
+
+def _job(
+    app: LoadedApp, settings: Settings, name: str, suffix: str, admin: ClusterAdmin
+) -> JobState:
+    beside = resolve(renamed(app, suffix))
     state = JobLog(name, beside.application, settings.kafka, admin).read()
     if state is None:
         raise ConfigurationError(
@@ -102,24 +128,7 @@ def compare(
         raise ConfigurationError(
             f"job {name!r} is not complete: {missing}; run it to its end before it is compared"
         )
-    topics, notes = _topics(app, suffix, admin)
-    notes += _unnamed(app)
-    times = TimeRange()
-    compared: dict[str, ComparedTopics] = {}
-    if topics:
-        session = spark()
-        times = _times(session, state, settings, topics, suffix, admin)
-        for topic, counts in topics.items():
-            compared[topic] = compare_topics(
-                session,
-                settings.kafka,
-                whole(topic, counts[0], admin),
-                whole(suffixed(topic, suffix), counts[1], admin),
-                times,
-                how,
-            )
-    tables = _tables(app, suffix, settings, where, how.limit)
-    return Diff(state.job, times, compared, tables, notes)
+    return state
 
 
 @contextmanager
@@ -127,8 +136,10 @@ def lazy_session(
     master: str | None, options: Mapping[str, str]
 ) -> Generator[Callable[[], SparkSession]]:
     """Give what starts Spark when it is first called; it is stopped after the block."""
+    from eosframework.backfill.jvm import quiet_bridge, stop_session
     from eosframework.backfill.session import spark_session
 
+    quiet_bridge()
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
@@ -140,7 +151,7 @@ def lazy_session(
         yield session
     finally:
         for one in started:
-            one.stop()
+            stop_session(one)
 
 
 def _topics(
@@ -179,25 +190,14 @@ def _unnamed(app: LoadedApp) -> list[str]:
     ]
 
 
-def _times(
-    spark: SparkSession,
-    state: JobState,
-    settings: Settings,
-    topics: Mapping[str, tuple[int, int]],
-    suffix: str,
-    admin: ClusterAdmin,
-) -> TimeRange:
+def _times(state: JobState, rows: Rows, beside: Sequence[Ranges]) -> TimeRange:
     """Return the event times of the job's range."""
     tasks = [progress for progress in state.tasks.values() if progress.records]
     last = max((Progress.parse(progress.metadata).stream_time for progress in tasks), default=None)
     firsts = [progress.first_time for progress in tasks]
     known = [first for first in firsts if first is not None]
     if len(known) < len(firsts):
-        written = (
-            earliest(spark, settings.kafka, whole(suffixed(topic, suffix), counts[1], admin))
-            for topic, counts in topics.items()
-        )
-        known += [time for time in written if time is not None]
+        known += [time for ranges in beside if (time := earliest(rows, ranges)) is not None]
     return TimeRange(min(known, default=None), last)
 
 

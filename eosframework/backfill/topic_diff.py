@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.kafka_rows import kafka_rows
 from eosframework.backfill.rows import WRITER_HEADER
-from eosframework.config import KafkaSettings
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.processing.receipts import HEADER_RECEIPT
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+Rows = Callable[[Ranges], "DataFrame"]
+"""Reads ranges of topics."""
 
 _OWN_HEADERS = f"'{WRITER_HEADER}', '{HEADER_RECEIPT}'"
 _KEPT_HEADERS = f"filter(headers, h -> h.key NOT IN ({_OWN_HEADERS}))"
@@ -89,35 +91,23 @@ class How:
 
 
 def compare_topics(
-    spark: SparkSession,
-    settings: KafkaSettings,
-    live: Mapping[TopicPartition, OffsetRange],
-    beside: Mapping[TopicPartition, OffsetRange],
-    times: TimeRange,
-    how: How,
+    spark: SparkSession, rows: Rows, live: Ranges, beside: Ranges, times: TimeRange, how: How
 ) -> ComparedTopics:
     """Compare the records of two topics whose event times are in a range.
 
     Args:
         spark: a session of ours.
-        settings: the cluster.
+        rows: reads ranges with it.
         live: ranges of the one topic.
         beside: ranges of the other one.
         times: what is compared.
         how: in which way.
     """
     with _joining_partitions(spark):
-        return _compared(spark, settings, (live, beside), times, how)
+        return _compared(_side(rows(live), times, 0), _side(rows(beside), times, 1), how)
 
 
-def _compared(
-    spark: SparkSession,
-    settings: KafkaSettings,
-    sides: tuple[Mapping[TopicPartition, OffsetRange], Mapping[TopicPartition, OffsetRange]],
-    times: TimeRange,
-    how: How,
-) -> ComparedTopics:
-    live, beside = (_side(spark, settings, side, times, n) for n, side in enumerate(sides))
+def _compared(live: DataFrame, beside: DataFrame, how: How) -> ComparedTopics:
     both = live.unionByName(beside)
     grouped = _by_key(both) if how.last else _by_record(both, headers=how.headers)
     sums = ("sum(live)", "sum(beside)", "sum(only_live)", "sum(only_beside)")
@@ -154,21 +144,12 @@ def whole(topic: str, partitions: int, admin: ClusterAdmin) -> dict[TopicPartiti
     }
 
 
-def earliest(
-    spark: SparkSession, settings: KafkaSettings, ranges: Mapping[TopicPartition, OffsetRange]
-) -> int | None:
+def earliest(rows: Rows, ranges: Ranges) -> int | None:
     """Return the smallest event time of records; None: there are none."""
-    return kafka_rows(spark, settings, ranges).selectExpr("min(timestamp)").collect()[0][0]
+    return rows(ranges).selectExpr("min(timestamp)").collect()[0][0]
 
 
-def _side(
-    spark: SparkSession,
-    settings: KafkaSettings,
-    ranges: Mapping[TopicPartition, OffsetRange],
-    times: TimeRange,
-    number: int,
-) -> DataFrame:
-    rows = kafka_rows(spark, settings, ranges)
+def _side(rows: DataFrame, times: TimeRange, number: int) -> DataFrame:
     if times.first is not None:
         rows = rows.where(f"timestamp >= {times.first}")
     if times.last is not None:

@@ -95,12 +95,16 @@ def _watch(opened: OpenedApplication, job: str) -> None:
 
     from rich.console import Console
 
-    from eosframework.backfill.shown import Shown, drawn
+    from eosframework.backfill.shown import Shown, drawn, headline
 
     console = Console()
     with Shown(opened.graph, console) as shown:
-        while not (found := shown.update(_read(opened, job))).complete:
+        found = shown.update(_read(opened, job))
+        if not console.is_terminal:
+            console.print(headline(found), soft_wrap=True)
+        while not found.complete:
             time.sleep(LOOK_SECONDS)
+            found = shown.update(_read(opened, job))
     if not console.is_terminal:
         console.print(drawn(found))
 

@@ -1,0 +1,65 @@
+"""What `backfill diff` prints, for people and as JSON."""
+
+from __future__ import annotations
+
+from eosframework.backfill.diff import Diff
+from eosframework.backfill.job import Job
+from eosframework.backfill.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
+from eosframework.cli.backfill_diff import _lines, _report
+from eosframework.database.comparing import ComparedTables
+
+JOB = Job(application="flights_v2", name="january", fingerprint={}, suffix="v2", created_at=0)
+EQUAL = ComparedTopics((10, 10), (0, 0), ())
+DIFFERENT = ComparedTopics(
+    (10, 11),
+    (0, 1),
+    (
+        TopicDifference(b"UA", (1, 2), Place(0, 5, 1000, b"x" * 300), Place(1, 7, 1000, b"\xff")),
+        TopicDifference(None, (0, 1), None, Place(1, 8, 2000, None)),
+    ),
+)
+TABLES = ComparedTables(["n"], ["id"], (3, 2), (1, 0), ([{"n": 14}], []))
+
+
+def diff(topic: ComparedTopics, tables: dict[str, ComparedTables]) -> Diff:
+    return Diff(JOB, TimeRange(1000, None), {"flights.late": topic}, tables, ["a note"])
+
+
+def test_differences_are_listed_with_their_coordinates() -> None:
+    lines = list(_lines(diff(DIFFERENT, {"late": TABLES})))
+    assert lines == [
+        "job january with suffix v2, records with event times from 1970-01-01T00:00:01.000Z to any",
+        "topic flights.late: 10 live, 11 beside; 0 only live, 1 only beside",
+        "  key UA: 1 live, 2 beside",
+        f"    live [0]@5 at 1970-01-01T00:00:01.000Z: {'x' * 200}…",
+        "    beside [1]@7 at 1970-01-01T00:00:01.000Z: \\xff",
+        "  without key: 0 live, 1 beside",
+        "    beside [1]@8 at 1970-01-01T00:00:02.000Z: null",
+        "table late, n: 3 live, 2 beside; 1 only live, 0 only beside",
+        '  only live: {"n":14}',
+        "  not compared: id",
+        "note: a note",
+        "DIFFERENT",
+    ]
+
+
+def test_equal_sides_are_said_to_be_equal() -> None:
+    found = diff(EQUAL, {})
+    assert list(_lines(found))[-1] == "equal"
+    assert _report(found)["equal"] is True
+    assert not diff(EQUAL, {"late": TABLES}).is_equal
+
+
+def test_the_report_has_everything_as_data() -> None:
+    report = _report(diff(DIFFERENT, {"late": TABLES}))
+    topic = report["topics"]["flights.late"]
+    assert (topic["live"], topic["beside"]) == (10, 11)
+    assert (topic["only_live"], topic["only_beside"]) == (0, 1)
+    assert topic["differences"][1] == {
+        "key": None,
+        "count_live": 0,
+        "count_beside": 1,
+        "live": None,
+        "beside": {"partition": 1, "offset": 8, "timestamp": 2000, "value": None},
+    }
+    assert report["tables"]["late"]["rows_only_live"] == [{"n": 14}]
