@@ -53,7 +53,7 @@ QUICK_POSTGRES = {
 """Nothing here survives a crash of the machine; tests that kill the server start their own."""
 
 
-SMALL_SPARK = {"spark.driver.memory": "600m"}
+SMALL_SPARK = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
 
 SOCKETS_OF_SPARK = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 """pyspark leaves the sockets on which it got rows to the garbage collector."""

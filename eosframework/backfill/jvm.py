@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -34,3 +38,31 @@ def file_system_of(spark: SparkSession, path: Any) -> Any:
     """Return the file system that a path is on."""
     context: Any = cast(Any, spark.sparkContext)._jsc  # noqa: SLF001
     return path.getFileSystem(context.hadoopConfiguration())
+
+
+def quiet_bridge() -> None:
+    """Keep out of the log what the bridge to the JVM says: it raises its failures as well.
+
+    Ctrl-C in the middle of a call is one of them, and it writes some to no logger of its own.
+    """
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_of_the_bridge)
+
+
+def stop_session(spark: SparkSession) -> None:
+    """End Spark; where its JVM has ended by itself, there is nothing left to do."""
+    from py4j.protocol import Py4JError
+
+    with warnings.catch_warnings(), suppress(Py4JError, OSError):
+        warnings.simplefilter("ignore")
+        spark.stop()
+
+
+def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def reason_of(error: Exception) -> str:
+    """Return what the JVM said, in one line."""
+    cause: Any = getattr(error, "java_exception", None)
+    return str(cause.toString() if cause is not None else error).strip().splitlines()[0]

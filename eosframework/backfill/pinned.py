@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job import PinnedFile
-from eosframework.backfill.jvm import file_system_of, hadoop_path
+from eosframework.backfill.jvm import file_system_of, hadoop_path, reason_of
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
         return list(_below(system, system.globStatus(place) or ()))
     except Py4JError as error:
         raise ConfigurationError(
-            f"files at {path!r} cannot be listed: {_reason(error)}; correct the path, or add what "
-            f"Spark needs to reach that file system"
+            f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
+            f"what Spark needs to reach that file system"
         ) from error
 
 
@@ -103,7 +103,7 @@ def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
         return [_pinned(status) for status in system.listStatus(place) if status.isFile()]
     except Py4JError as error:
         raise ConfigurationError(
-            f"folder {folder} of files that the job reads cannot be listed: {_reason(error)}"
+            f"folder {folder} of files that the job reads cannot be listed: {reason_of(error)}"
         ) from error
 
 
@@ -113,9 +113,3 @@ def _pinned(status: Any) -> PinnedFile:
         size_bytes=status.getLen(),
         modified_at=status.getModificationTime(),
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return what the JVM said, in one line."""
-    cause: Any = getattr(error, "java_exception", None)
-    return str(cause.toString() if cause is not None else error).splitlines()[0]

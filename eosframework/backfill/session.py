@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.jvm import jvm_of
+from eosframework.backfill.jvm import jvm_of, reason_of
 from eosframework.backfill.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ComponentFailed, ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,12 +121,26 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
     if master is not None:
         builder = builder.master(master)
-    spark = builder.config(map=dict(settings)).getOrCreate()
+    spark = _got(builder.config(map=dict(settings)), master)
     if "spark.log.level" not in given:
         logging = jvm_of(spark).org.apache.logging.log4j
         for name in _TOLD_TWICE:
             logging.core.config.Configurator.setLevel(name, logging.Level.OFF)
     return spark
+
+
+def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        where = "" if master is None else f" on {master!r}"
+        raise ConfigurationError(
+            f"Spark cannot be started{where}: {reason_of(error)}; correct the master or the "
+            f"options (what Java itself said is above)"
+        ) from error
 
 
 def _of_master(master: str) -> dict[str, str]:
@@ -150,5 +164,12 @@ def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
     home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
     if any((home / "jars").glob(f"{_CONNECTOR_JAR}*")):
         return {}
-    ours = sorted(fetched(spark_connector(pyspark.__version__)).glob("*.jar"))
+    try:
+        ours = sorted(fetched(spark_connector(pyspark.__version__)).glob("*.jar"))
+    except ComponentFailed as error:
+        raise ComponentFailed(
+            f"{error}. Where it is there already, name it with --spark spark.jars=…, or let Spark "
+            f"fetch it with --spark spark.jars.packages=…; complete for certain is that of pyspark "
+            f"4.0.0"
+        ) from error
     return {"spark.jars": ",".join([*filter(None, jars.split(",")), *map(str, ours)])}

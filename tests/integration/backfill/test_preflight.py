@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 WITHOUT_CONNECTOR = """\
 from pyspark.sql import SparkSession
-from eosframework.backfill.session import own_session
+from eosframework.backfill.session import own_session, spark_session
 from eosframework.errors import ConfigurationError
 
+try:
+    spark_session("nonsense", {})
+except ConfigurationError as error:
+    print(error)
 plain = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     own_session(plain)
@@ -47,7 +51,9 @@ def bare_python(directory: Path, customization: str = "") -> Path:
     return directory / "bin" / "python"
 
 
-def test_a_session_without_the_connector_is_told_how_to_get_it(tmp_path: Path) -> None:
+def test_a_session_without_the_connector_and_a_master_that_is_none_are_refused(
+    tmp_path: Path,
+) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", WITHOUT_CONNECTOR],
         cwd=tmp_path,
@@ -56,6 +62,7 @@ def test_a_session_without_the_connector_is_told_how_to_get_it(tmp_path: Path) -
         timeout=120,
         check=True,
     )
+    assert "Spark cannot be started on 'nonsense'" in finished.stdout
     assert "cannot read Kafka: the class org.apache.spark.sql.kafka010" in finished.stdout
     assert "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4." in finished.stdout
 
