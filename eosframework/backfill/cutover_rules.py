@@ -133,7 +133,8 @@ def refuse_positions(
                 f"application {graph.application!r} has processed {partition} live {where}, and "
                 f"the cutover would set it to {targets.get(partition)}: records would be left out "
                 f"or processed twice. A backfill is cut over into an application that never ran: "
-                f"give the topology another application name and backfill that"
+                f"give the topology another application name and backfill that. Where live "
+                f"workers process what comes behind the range already, nothing is to be cut over"
             )
 
 

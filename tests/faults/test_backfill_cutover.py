@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.handed_over import HandedOver
+from tests.support.handed_over import JOB, HandedOver
 from tests.support.pipeline import wait_until
 
 RECORDS = 1050
@@ -41,6 +42,7 @@ def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its
         assert killed.exit_code == -signal.SIGKILL, killed.err
         assert history.committed_at(history.source) == [-1001], point
     history.feed(RECORDS)
+    zombie = stopped(history, "transaction.before_commit")
     killed = history.cutover(faults=["transaction.after_commit=kill@1"])
     assert killed.exit_code == -signal.SIGKILL, killed.err
 
@@ -55,7 +57,19 @@ def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its
         assert history.committed_at(topic) == [expected[topic, 0]]
 
     history.finish_live()
+    committed = history.committed_at(history.source)
+    zombie.send_signal(signal.SIGCONT)
+    _, err = zombie.communicate(timeout=60)
+    assert b"Traceback" not in err
+    assert history.committed_at(history.source) == committed
     assert history.findings() == []
+
+
+def stopped(history: HandedOver, point: str) -> subprocess.Popen[bytes]:
+    """A cutover that stands still at a step."""
+    process = history.start_command("backfill cutover", "--job", JOB, faults=[f"{point}=stop@1"])
+    wait_until((history.fault_directory / f"{point}.fired").exists, f"a cutover at {point}")
+    return process
 
 
 def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedOver) -> None:

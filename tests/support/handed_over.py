@@ -61,16 +61,23 @@ class HandedOver(Pipeline):
     """The application, its job, its workers, and what its outputs must say."""
 
     def __init__(
-        self, bootstrap_servers: str, name: str, directory: Path, *, partitions: int = 1
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        *,
+        partitions: int = 1,
+        topology: str = TOPOLOGY,
     ) -> None:
         super().__init__(
             bootstrap_servers,
             name,
             directory,
-            topology=TOPOLOGY,
+            topology=topology,
             outputs={"counted": 1, "totals": 1},
             partitions=partitions,
         )
+        self.commands: list[subprocess.Popen[bytes]] = []
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
 
@@ -93,7 +100,7 @@ class HandedOver(Pipeline):
         fault_directory = self.directory / f"faults-{time.monotonic_ns()}"
         fault_directory.mkdir()
         self.fault_directory = fault_directory
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.faulty_worker", *words],
             cwd=REPOSITORY,
             env=os.environ
@@ -107,6 +114,16 @@ class HandedOver(Pipeline):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.commands.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End every process that this started."""
+        super().stop()
+        for process in self.commands:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def cutover(self, *arguments: str, faults: Sequence[str] = ()) -> Finished:
         return self.command("backfill cutover", "--job", JOB, *arguments, faults=faults)
