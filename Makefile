@@ -30,6 +30,10 @@ demo: .venv ## Run real flights through killed workers and read the verdict
 demo-transfer: .venv ## Send money between two banks while everything is killed, and count it
 	$(BIN)/eosframework demo-transfer
 
+.PHONY: demo-backfill
+demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on live, and compare
+	$(BIN)/eosframework demo-backfill
+
 .PHONY: test
 test: check ## Run everything: check, then the tests against real services
 	$(PYTEST) tests/conformance tests/integration tests/faults tests/soak --require-services $(SIDE_BY_SIDE)

@@ -50,6 +50,7 @@ COMMANDS = (
     "audit",
     "demo",
     "demo_transfer",
+    "demo_backfill",
     "backfill",
     "relay_outbox",
     "broker",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 
@@ -32,7 +31,7 @@ def landed(months: Container[int] = MONTHS) -> list[FedRecord]:
     and one that was diverted when it did. The record's timestamp is this time.
     """
     flights = (row for row in rows_of("flights") if row["month"] in months)
-    found = [_record(row, "carrier", _known_at(row)) for row in flights]
+    found = [_record(row, "carrier", known_at(row)) for row in flights]
     found.sort(key=lambda record: record[2])
     return found
 
@@ -70,14 +69,15 @@ FEEDS: Mapping[str, Callable[[Container[int]], Iterable[FedRecord]]] = {
 """By topic, tables first: what it takes for the flights of some months."""
 
 
+def known_at(flight: Row) -> int:
+    """Return when a flight became known, in milliseconds since the epoch; see `landed`."""
+    minutes = flight["minute"] + (flight["dep_delay"] or 0) + (flight["air_time"] or 0)
+    return _milliseconds(flight["time_hour"]) + minutes * 60_000
+
+
 def _record(row: Row, key: str, timestamp: int) -> FedRecord:
     # A copy: many of the objects that orjson returns take 8 KiB each, however short they are.
     return row[key].encode(), memoryview(orjson.dumps(row)).tobytes(), timestamp
-
-
-def _known_at(flight: dict[str, Any]) -> int:
-    minutes = flight["minute"] + (flight["dep_delay"] or 0) + (flight["air_time"] or 0)
-    return _milliseconds(flight["time_hour"]) + minutes * 60_000
 
 
 def _milliseconds(time: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +25,7 @@ _TEXT = {
     "airports": {"faa", "name", "dst", "tzone"},
     "airlines": {"carrier", "name"},
 }
-_UNKNOWN = ("NA", "")
+_UNKNOWN = ("NA", "", None)
 
 
 def require_packages() -> None:
@@ -49,14 +49,17 @@ def count_of(table: str) -> int:
 
 def rows_of(table: str) -> Iterator[Row]:
     """Yield the rows of flights, planes, weather, airports or airlines, in the file's order."""
-    lines = csv.reader(_lines(table))
-    names = next(lines)
-    is_text = [name in _TEXT[table] for name in names]
-    for line in lines:
-        yield {
-            name: None if cell in _UNKNOWN else cell if text else _number(cell)
-            for name, text, cell in zip(names, is_text, line, strict=True)
-        }
+    for row in csv.DictReader(_lines(table)):
+        yield typed(table, row)
+
+
+def typed(table: str, row: Mapping[str, str | None]) -> Row:
+    """Return a row of a table with its numbers, and what is not known as None."""
+    text = _TEXT[table]
+    return {
+        name: None if cell in _UNKNOWN else cell if name in text else _number(cell)
+        for name, cell in row.items()
+    }
 
 
 def _number(cell: str) -> int | float:

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import orjson
 from eosframework.errors import ComponentFailed
 
 STOP_SECONDS = 40.0
+TURN_SECONDS = 0.2
 _LAST_LINES = 8
 _END_WITH_PARENT = (
     "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
@@ -67,6 +69,11 @@ class Service:
         """Its process id, and that of its group."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def require_running(self) -> None:
         """Return if it runs.
 
@@ -90,6 +97,33 @@ class Service:
         for line in lines:
             if line.startswith(b"{"):
                 yield orjson.loads(line)
+
+    def finish(self, seconds: float, on_turn: Callable[[], None]) -> None:
+        """Wait until it has ended by itself, and well.
+
+        Args:
+            seconds: how long that may take.
+            on_turn: called a few times a second meanwhile; may raise.
+
+        Raises:
+            ComponentFailed: it failed, or did not end in time.
+        """
+        deadline = time.monotonic() + seconds
+        while (code := self._process.poll()) is None:
+            if time.monotonic() > deadline:
+                raise ComponentFailed(
+                    f"{self._name} had not ended after {seconds:g} s; see {self._log_file}"
+                )
+            on_turn()
+            time.sleep(TURN_SECONDS)
+        if code != 0:
+            self.require_running()
+        self.end()
+
+    def kill(self) -> None:
+        """SIGKILL it, and nothing that it has started; that ends with this process."""
+        self._process.kill()
+        self._process.wait()
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""

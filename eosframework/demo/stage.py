@@ -49,6 +49,14 @@ class Stage:
         """How to reach the broker."""
         return KafkaSettings(bootstrap_servers=self.cluster.bootstrap_servers)
 
+    def start_kafka(self, name: str) -> KafkaCluster:
+        """Start another broker, with the same life as the first.
+
+        Raises:
+            ComponentFailed: it did not start.
+        """
+        return _start_kafka(self.directory / name, self.story, self.cleanup, keep=self.keep)
+
     def create_topics(self, topics: list[str]) -> None:
         """Create topics, and say so."""
         wanted = [TopicToCreate(topic, PARTITIONS) for topic in topics]
@@ -74,19 +82,22 @@ def open_stage(story: Story, title: str, *, keep: bool) -> Generator[Stage]:
         with stopping.watched(), ExitStack() as cleanup:
             directory = _directory(cleanup, keep=keep)
             story.title(title)
-            cluster = start_kafka(
-                directory / "kafka", properties=BROKER, fast_start=True, detached=keep
-            )
-            if keep:
-                cleanup.callback(_say_how_to_go_on, story, cluster)
-            else:
-                cleanup.callback(cluster.kill)
-            story.say(f"Kafka is up at {cluster.bootstrap_servers}")
+            cluster = _start_kafka(directory / "kafka", story, cleanup, keep=keep)
             stopping.check()
             yield Stage(story, directory, keep, cluster, stopping, cleanup)
     except KeyboardInterrupt:
         story.say("stopped before the end; the workers are gone")
         raise
+
+
+def _start_kafka(place: Path, story: Story, cleanup: ExitStack, *, keep: bool) -> KafkaCluster:
+    cluster = start_kafka(place, properties=BROKER, fast_start=True, detached=keep)
+    if keep:
+        cleanup.callback(_say_how_to_go_on, story, cluster)
+    else:
+        cleanup.callback(cluster.kill)
+    story.say(f"Kafka is up at {cluster.bootstrap_servers}")
+    return cluster
 
 
 def _directory(cleanup: ExitStack, *, keep: bool) -> Path:

@@ -1,0 +1,106 @@
+"""The flights in two parts: files with what was known at some moment, and what came behind.
+
+A file has the flights that became known in a month, in the order in which they did. What is in
+files has no order of its own but that of its rows' times, so a backfill reads an archive by
+event time, path and row; whoever is to get the same out of a topic needs it there in this order.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eosframework.demo.feeds import FedRecord, known_at, landed
+from eosframework.demo.nycflights import Row, typed
+from eosframework.records import Record
+
+MINUTE = 60_000
+"""In milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when flights are taken, and when the archive ends and live begins."""
+
+    since: datetime
+    cutover: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """Those of a span, by when they became known.
+
+    Args:
+        archived: before the cutover, in the order in which a backfill reads them out of files.
+        live: later, in the order in which they became known.
+        files: the archived ones, by the name of their file, in its order.
+    """
+
+    archived: Sequence[FedRecord]
+    live: Sequence[FedRecord]
+    files: Mapping[str, Sequence[FedRecord]]
+
+    @property
+    def whole(self) -> list[FedRecord]:
+        """All of them, as a topic is fed that nothing was backfilled for."""
+        return [*self.archived, *self.live]
+
+    def write(self, directory: Path) -> list[Path]:
+        """Write the archive, a file for each month, and return the files."""
+        directory.mkdir()
+        for name, records in self.files.items():
+            _write_rows(directory / name, records)
+        return [directory / name for name in self.files]
+
+
+def flights_of(span: Span) -> Flights:
+    """Return the flights of a span, in their two parts."""
+    since, cutover, until = (
+        int(moment.timestamp() * 1000) for moment in (span.since, span.cutover, span.until)
+    )
+    files: defaultdict[str, list[FedRecord]] = defaultdict(list)
+    live: list[FedRecord] = []
+    for record in landed():
+        known = record[2]
+        if since <= known < cutover:
+            files[f"flights-{datetime.fromtimestamp(known / 1000, UTC):%Y-%m}.csv"].append(record)
+        elif cutover <= known < until:
+            live.append(record)
+    return Flights(_as_read(files), live, dict(files))
+
+
+def flight(row: dict[str, Any]) -> Record:
+    """Return a row of the archive as the record that is fed live: the same bytes and time."""
+    known = typed("flights", row)
+    return Record(known["carrier"], known, known_at(known))
+
+
+def _as_read(files: Mapping[str, Sequence[FedRecord]]) -> list[FedRecord]:
+    placed = [
+        (_departure(orjson.loads(record[1])), name, number, record)
+        for name, records in files.items()
+        for number, record in enumerate(records)
+    ]
+    placed.sort(key=lambda place: place[:3])
+    return [record for *_, record in placed]
+
+
+def _departure(row: Row) -> int:
+    hour = datetime.fromisoformat(row["time_hour"])
+    return int(hour.timestamp()) * 1000 + row["minute"] * MINUTE
+
+
+def _write_rows(path: Path, records: Sequence[FedRecord]) -> None:
+    rows: list[Row] = [orjson.loads(value) for _, value, _ in records]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, list(rows[0]))
+        out.writeheader()
+        out.writerows(rows)

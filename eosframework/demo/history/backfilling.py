@@ -1,0 +1,152 @@
+"""`eosframework backfill run` over the archive of the demo: killed, and started again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from eosframework.backfill.log import JobLog
+from eosframework.backfill.state import JobState
+from eosframework.demo.history.archive import flight
+from eosframework.demo.history.world import INPUT, World
+from eosframework.demo.kills import Kill
+from eosframework.demo.services import Service
+from eosframework.demo.stage import Stage
+from eosframework.demo.story import Bars
+from eosframework.errors import RunError
+
+JOB = "archive"
+SETTINGS = ("backfill.commit_interval_seconds=0.5", "backfill.stall_seconds=3")
+"""So that transactions are open when something is killed, and a retry need not watch for long."""
+
+LOOK_SECONDS = 0.2
+DECIDED_SECONDS = 0.1
+"""What others had under way when somebody looks at the registry is decided so much later."""
+
+RUN_SECONDS = 900.0
+GONE_SECONDS = 10.0
+KILLS = (("worker", 0.1), ("driver", 0.45))
+"""What is killed, and after which share of what is to be processed."""
+
+
+@dataclass(slots=True)
+class Backfilling:
+    """Runs the job until it is complete.
+
+    Args:
+        world: where to.
+        archive: folder with the files.
+        expected: how many records the tasks of all sub-topologies will take, about.
+        stage: of the demo.
+        chance: chooses victims.
+
+    Attributes:
+        kills: done so far.
+        seen: of them, those whose effect was seen: a retry of Spark, a driver that is gone.
+    """
+
+    world: World
+    archive: Path
+    expected: int
+    stage: Stage
+    chance: random.Random
+    kills: int = 0
+    seen: int = 0
+    _drivers: list[Service] = field(default_factory=list[Service])
+
+    def run(self) -> JobState:
+        """Return the job, complete.
+
+        Raises:
+            ComponentFailed: a driver that nobody killed failed.
+            RunError: the job did not end in time.
+        """
+        log = JobLog(JOB, self.world.graph.application, self.world.settings, self.world.admin)
+        deadline = time.monotonic() + RUN_SECONDS
+        try:
+            self._start()
+            with self.stage.story.bars(self.expected, "processed") as bars:
+                while self._drivers[-1].is_running:
+                    if time.monotonic() > deadline:
+                        raise RunError(
+                            f"job {JOB!r} was not complete after {RUN_SECONDS:g} s; see "
+                            f"{self.world.log_file} (--keep leaves it there)"
+                        )
+                    time.sleep(LOOK_SECONDS)
+                    self.stage.stopping.check()
+                    self._look(log, bars)
+            self._drivers[-1].finish(GONE_SECONDS, self.stage.stopping.check)
+        finally:
+            for driver in self._drivers:
+                driver.end()
+        state = log.read()
+        assert state is not None, "its driver has ended well"
+        return state
+
+    def _start(self) -> None:
+        source = f"{INPUT}=csv:{self.archive};record={flight.__module__}:{flight.__name__}"
+        arguments = ["--job", JOB, "--source", f"{source};option.header=true"]
+        arguments += [f"--set={setting}" for setting in SETTINGS]
+        self._drivers.append(self.world.start("backfill run", *arguments))
+
+    def _look(self, log: JobLog, bars: Bars) -> None:
+        self._read_events()
+        if (state := log.watch()) is None:
+            return
+        processed = sum(progress.records for progress in state.tasks.values())
+        bars.show(processed)
+        if self.kills > self.seen or self.kills == len(KILLS):
+            return
+        what, share = KILLS[self.kills]
+        if processed >= share * self.expected and (tasks := _running(state)):
+            kill = self._kill_worker(log, tasks) if what == "worker" else self._kill_driver(tasks)
+            if kill is not None:
+                self.kills += 1
+                self.stage.story.say(f"kill {self.kills}: {kill}", style="red")
+
+    def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
+        """SIGKILL a Python process in the middle of a task; None: it was through with it."""
+        task = self.chance.choice(sorted(tasks))
+        pid = int(tasks[task].split("/")[1])
+        try:
+            victim = psutil.Process(pid)
+            victim.suspend()
+        except psutil.NoSuchProcess:
+            return None
+        time.sleep(DECIDED_SECONDS)
+        state = log.watch()
+        if state is None or _running(state).get(task) != tasks[task]:
+            victim.resume()
+            return None
+        victim.kill()
+        return Kill(pid, "a Python worker of Spark", (task,))
+
+    def _kill_driver(self, tasks: Mapping[str, str]) -> Kill:
+        """SIGKILL the command, not what it has started, and run the same command again."""
+        driver = self._drivers[-1]
+        driver.kill()
+        self.seen += 1
+        self._start()
+        return Kill(driver.pid, "the driver", tuple(sorted(tasks)))
+
+    def _read_events(self) -> None:
+        for event in self._drivers[-1].new_events():
+            if event.get("event") == "attempt_watches":
+                self.seen += 1
+                self.stage.story.say(
+                    "Spark tries its task again, which goes on behind what is committed"
+                )
+
+
+def _running(state: JobState) -> dict[str, str]:
+    """Return which attempt runs each task that somebody has, by the task's name."""
+    return {
+        f"{sub_topology}[{number}]": progress.attempt
+        for (sub_topology, number), progress in state.tasks.items()
+        if not progress.complete and not progress.ended
+    }

@@ -1,0 +1,275 @@
+"""The demo of a backfill from its first line to its verdict.
+
+1. start two brokers and two databases, and fill the tables that flights are looked up in
+2. write the archive: files with the flights that were known at the cutover
+3. backfill the archive with Spark; kill a Python worker, then the driver, and start that again
+4. cut over, start live workers, feed what came later, kill one of them
+5. in the other world, feed all flights and let live workers process them
+6. compare all topics and the table of both worlds
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Console
+
+from eosframework.demo.history.archive import Flights, Span, flights_of
+from eosframework.demo.history.backfilling import JOB, KILLS, Backfilling
+from eosframework.demo.history.verdict import Comparison, compare, counts
+from eosframework.demo.history.world import TABLE, Content, World
+from eosframework.demo.stage import Stage, open_stage
+from eosframework.demo.story import Story
+from eosframework.demo.workers import Workers
+from eosframework.embedded import KafkaCluster, start_postgres
+from eosframework.errors import ConfigurationError, RunError
+
+COMMAND_SECONDS = 120.0
+CATCH_UP_SECONDS = 900.0
+LOOK_SECONDS = 0.5
+NEARLY = 100
+"""Offsets: behind the last records of partitions come a few markers that nobody commits."""
+
+LIVE_KILLS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the demo is to do.
+
+    Args:
+        span: which flights, and when the archive ends.
+        seed: decides who is killed.
+        keep: leave brokers and databases up.
+    """
+
+    span: Span
+    seed: int
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended."""
+
+    comparisons: tuple[Comparison, ...]
+    backfilled: int
+    live: int
+    kills: int
+    kills_seen: int
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether both worlds have the same, and there was something to compare."""
+        return all(one.equal and one.expected for one in self.comparisons)
+
+    @property
+    def proves_enough(self) -> bool:
+        """Whether what was to be killed was, and it showed."""
+        return self.kills == self.kills_seen == len(KILLS) + LIVE_KILLS
+
+    @property
+    def good(self) -> bool:
+        """Whether history and live together made what live alone makes."""
+        return self.equal and self.proves_enough
+
+    def as_data(self) -> dict[str, int | float]:
+        """Return the last line of the demo."""
+        return {
+            "backfilled": self.backfilled,
+            "live": self.live,
+            **counts(self.comparisons),
+            "kills": self.kills,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
+    """Run the demo and tell it on `console`; nothing is left running, however it ends.
+
+    Raises:
+        ConfigurationError: there are no flights before the cutover, or none after it.
+        ComponentFailed: a server or a command ended by itself.
+        RunError: the backfill did not end in time.
+        KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
+    """
+    story = Story(console)
+    flights = flights_of(plan.span)
+    if not flights.archived or not flights.live:
+        raise ConfigurationError(
+            f"{len(flights.archived):,} flights are before the cutover and {len(flights.live):,} "
+            f"after it; choose dates of the year 2013 that leave some on both sides"
+        )
+    title = "History by Spark and the rest live, beside a world where all of it was live"
+    with open_stage(story, title, keep=plan.keep) as stage:
+        return _Demo(plan, stage, flights).run()
+
+
+class _Demo:
+    def __init__(self, plan: Plan, stage: Stage, flights: Flights) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._story = stage.story
+        self._check = stage.stopping.check
+        self._flights = flights
+        self._chance = random.Random(plan.seed)
+        self._kills = 0
+        self._kills_seen = 0
+
+    def run(self) -> Outcome:
+        backfilled = self._world("backfilled", self._stage.cluster)
+        live = self._world("live", self._stage.start_kafka("live.kafka"))
+        looked_up = self._prepare(backfilled)
+        self._prepare(live)
+        self._backfill(backfilled, looked_up)
+        self._cut_over(backfilled)
+        self._go_on(backfilled)
+        self._process_live(live)
+        return self._judge(backfilled, live)
+
+    def _world(self, name: str, cluster: KafkaCluster) -> World:
+        keep = self._plan.keep
+        server = start_postgres(self._stage.directory / f"{name}.database", detached=keep)
+        if keep:
+            self._stage.cleanup.callback(self._say_how_to_go_on, server.data_dir)
+        else:
+            self._stage.cleanup.callback(server.kill)
+        self._check()
+        return World(name, self._stage.directory, cluster, server)
+
+    def _prepare(self, world: World) -> int:
+        """Fill the tables, create the rest, and return how many rows tasks will read of them."""
+        filled = world.fill_tables()
+        world.start("apply").finish(COMMAND_SECONDS, self._check)
+        listed = ", ".join(f"{count:,} {topic}" for topic, count in filled.items())
+        self._story.say(f"the {world.name} world has its topics, a database, and {listed}")
+        return sum(count for topic, count in filled.items() if topic in world.read)
+
+    def _backfill(self, world: World, looked_up: int) -> None:
+        archive = self._stage.directory / "archive"
+        files, flights = self._flights.write(archive), len(self._flights.archived)
+        self._story.say(
+            f"{flights:,} flights that were known before {_day(self._plan.span.cutover)} are an "
+            f"archive of {len(files)} CSV files; Spark starts on this machine"
+        )
+        expected = flights * len(world.graph.sub_topologies) + looked_up
+        backfilling = Backfilling(world, archive, expected, self._stage, self._chance)
+        state = backfilling.run()
+        self._kills += backfilling.kills
+        self._kills_seen += backfilling.seen
+        self._story.say(
+            f"the backfill is complete: {len(state.tasks)} tasks have processed "
+            f"{sum(progress.records for progress in state.tasks.values()):,} records, joins and "
+            f"their tables included"
+        )
+
+    def _cut_over(self, world: World) -> None:
+        world.start("backfill cutover", "--job", JOB).finish(COMMAND_SECONDS, self._check)
+        self._story.say("cut over: live workers go on with its state, at the next record")
+
+    def _go_on(self, world: World) -> None:
+        """Feed what came later to workers that run, and kill one of them."""
+        with self._workers(world) as workers:
+            fed = world.feed(self._flights.live, lambda _: self._look(workers))
+            self._story.say(f"{fed:,} flights came later and are fed to live workers")
+            while (kill := workers.kill_one(self._chance)) is None:
+                self._look(workers)
+            self._kills += 1
+            self._story.say(f"kill {self._kills}: {kill}", style="red")
+            self._process(world, workers)
+            self._kills_seen += workers.deaths_seen()
+
+    def _process_live(self, world: World) -> None:
+        fed = world.feed(self._flights.whole, lambda _: self._check())
+        self._story.say(f"in the live world all {fed:,} flights are fed to live workers")
+        with self._workers(world) as workers:
+            self._process(world, workers)
+
+    @contextmanager
+    def _workers(self, world: World) -> Generator[Workers]:
+        workers = world.workers()
+        try:
+            yield workers
+        finally:
+            workers.end()
+
+    def _look(self, workers: Workers) -> None:
+        self._check()
+        workers.require_running()
+
+    def _process(self, world: World, workers: Workers) -> None:
+        """Let workers process nearly everything, and one more whatever is left."""
+        lag = world.lag()
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        with self._story.bars(lag, "processed") as bars:
+            while (left := world.lag()) > NEARLY:
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"{left:,} records of the {world.name} world were not processed after "
+                        f"{CATCH_UP_SECONDS:g} s; see {world.log_file} (--keep leaves it there)"
+                    )
+                lag = max(lag, left)
+                bars.show(lag - left)
+                self._look(workers)
+                time.sleep(LOOK_SECONDS)
+        workers.stop()
+        last = world.start("run-worker", "--until-caught-up")
+        try:
+            last.finish(CATCH_UP_SECONDS, self._check)
+        finally:
+            last.end()
+        self._story.say("they are processed")
+
+    def _judge(self, backfilled: World, live: World) -> Outcome:
+        topics = live.outputs
+        comparisons = compare(*(self._contents(world, topics) for world in (backfilled, live)))
+        outcome = Outcome(
+            tuple(comparisons),
+            len(self._flights.archived),
+            len(self._flights.live),
+            self._kills,
+            self._kills_seen,
+            self._story.seconds,
+        )
+        self._say_verdict(outcome)
+        return outcome
+
+    def _contents(self, world: World, topics: list[str]) -> dict[str, Content]:
+        self._check()
+        found = {topic: world.records(topic) for topic in topics}
+        return {**found, f"table {TABLE}": world.rows()}
+
+    def _say_verdict(self, outcome: Outcome) -> None:
+        self._story.say(
+            "both worlds are compared: partition, key, value and time of each record, and each row"
+        )
+        for one in outcome.comparisons:
+            verdict = "the same" if one.equal else f"{one.missing:,} missing, {one.extra:,} extra"
+            self._story.plain(f"          {one.name:<20}{one.expected:>9,}  {verdict}")
+        if not outcome.proves_enough:
+            self._story.say(
+                f"{outcome.kills} kills were done and {outcome.kills_seen} showed, of "
+                f"{len(KILLS) + LIVE_KILLS}: this run proves too little"
+            )
+        if outcome.good:
+            self._story.say(
+                f"{outcome.backfilled:,} flights by Spark and {outcome.live:,} live made what all "
+                f"{outcome.backfilled + outcome.live:,} made live, {outcome.kills} kills or not",
+                style="green",
+            )
+        elif not outcome.equal:
+            self._story.say("NOT the same", style="bold red")
+
+    def _say_how_to_go_on(self, data_dir: object) -> None:
+        self._story.plain("a database stays up; stop it with")
+        self._story.plain(f"  eosframework database down --data-dir {data_dir}")
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%-d %B %Y}"
