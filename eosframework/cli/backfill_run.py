@@ -81,6 +81,7 @@ def run(
     Its state and outputs are those of live workers. `backfill cutover` lets these go on from there.
     """
     from eosframework.backfill.api import Backfill, spark_options
+    from eosframework.backfill.jvm import quiet_bridge, stop_session
     from eosframework.backfill.session import KAFKA_PREFIX, spark_session
     from eosframework.backfill.shown import Shown
     from eosframework.config import load_settings
@@ -88,6 +89,7 @@ def run(
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
+    quiet_bridge()
     backfill = Backfill(
         app_name,
         job=job,
@@ -105,7 +107,7 @@ def run(
         with Shown(backfill.graph) as shown:
             state = backfill.run(session, shown.update, for_kafka)
     finally:
-        session.stop()
+        stop_session(session)
     _tell(state, as_json=as_json)
 
 

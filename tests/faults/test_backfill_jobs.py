@@ -1,0 +1,166 @@
+"""Drivers, executors and Python workers of real Spark jobs are killed; each record counts once.
+
+What Spark runs where is not for a test to say. So a task is held at a gate in its middle, and what
+is killed is the process that stands there, or what that belongs to.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import KafkaService
+from tests.support.pipeline import wait_until
+from tests.support.spark_jobs import RECORDS, SparkCluster, SparkJob, are_gone, executor_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+TAKEN_OVER = "was taken over by another attempt"
+
+SPECULATION = [
+    "spark.speculation=true",
+    "spark.speculation.interval=200ms",
+    "spark.speculation.multiplier=1.2",
+    "spark.speculation.quantile=0.5",
+    "spark.speculation.minTaskRuntime=200ms",
+    "spark.python.task.killTimeout=600s",
+]
+"""Copies of slow tasks come early, and Spark does not kill who lost its task: the fence has to."""
+
+
+@pytest.fixture
+def job(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[SparkJob]:
+    """A job over a history of more than one chunk for each task."""
+    name = unique_name("job")
+    made = SparkJob(kafka.bootstrap_servers, name, tmp_path / name)
+    made.feed(RECORDS)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master with two workers, for the whole module."""
+    made = SparkCluster(tmp_path_factory.mktemp("spark") / "cluster")
+    yield made
+    made.stop()
+
+
+def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
+    job: SparkJob,
+) -> None:
+    job.gates.arm("rows")
+    killed = job.drive()
+    orphan = job.hold("rows", killed)
+    wait_until(lambda: job.is_in_the_middle("totals"), "a part of a task")
+    rest = [process for process in killed.processes() if process.pid != orphan.pid]
+    daemon, jvm = orphan.parents()[:2]
+    daemon.kill()  # these two would end the worker, and nothing would be left to do harm
+    jvm.kill()
+    killed.process.kill()
+    killed.ends_with(-signal.SIGKILL)
+    wait_until(are_gone(rest), "the end of what a dead driver leaves behind")
+    assert job.is_in_the_middle("totals")
+    job.gates.arm("totals")
+    again = job.drive()
+    jvm = job.hold("totals", again).parents()[1]
+    assert not are_gone([orphan])()
+    job.gates.release("rows")
+    wait_until(are_gone([orphan]), "the end of the orphan")
+    assert job.gates.passed("rows")
+    assert job.is_in_the_middle("totals.keyed")
+    jvm.kill()
+    again.ends_with(2)
+    assert "Spark gave job" in again.log
+    assert "Traceback" not in again.log
+    job.drive().ends_with(0)
+    assert not job.gates.passed("totals")
+    assert job.findings() == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("moment", ["-Xmx600m", "pyspark.daemon", "backfill_stage"])
+def test_ctrl_c_at_any_moment_is_no_failure(job: SparkJob, moment: str) -> None:
+    driver = job.drive()
+    wait_until(lambda: moment in driver.log or driver.runs(moment), moment, 120)
+    below = driver.processes()
+    driver.ctrl_c()
+    assert driver.wait(60) == 0, driver.log[-6000:]
+    assert "Traceback" not in driver.log
+    wait_until(are_gone(below), "the end of all processes")
+
+
+def test_ctrl_c_leaves_no_process_and_two_drivers_at_once_go_on(job: SparkJob) -> None:
+    job.gates.arm("rows")
+    stopped = job.drive()
+    job.hold("rows", stopped)
+    wait_until(lambda: job.is_in_the_middle("totals"), "a part of a task")
+    below = stopped.processes()
+    stopped.ctrl_c()
+    assert stopped.wait(30) == 0, stopped.log[-6000:]
+    assert "Traceback" not in stopped.log
+    wait_until(are_gone(below), "the end of all processes")
+    assert job.is_in_the_middle("totals")
+    job.gates.arm("totals")
+    two = [job.drive(), job.drive()]
+    job.hold("totals", two[0]).kill()
+    for driver in two:
+        driver.ends_with(0)
+    assert not job.gates.passed("totals")
+    assert any("attempt_watches" in driver.log for driver in two)
+    assert job.findings() == []
+
+
+def test_executors_die_with_their_tasks_and_with_files_that_other_tasks_need(
+    job: SparkJob, cluster: SparkCluster
+) -> None:
+    job.gates.arm("rows")
+    job.gates.arm("totals")
+    driver = job.drive(master=cluster.master, stall_seconds=6)
+    executor_of(job.hold("rows", driver)).kill()
+    first = job.hold("totals", driver)
+    alive = executor_of(first)
+    wait_until(lambda: len(cluster.executors()) == 2, "the executor that replaces the dead one")
+    [other] = [executor for executor in cluster.executors() if executor.pid != alive.pid]
+    other.kill()
+    job.gates.release("totals")
+    driver.ends_with(0)
+    assert job.spark_events("ExecutorRemoved")
+    again = [e for e in job.spark_events("StageSubmitted") if e["Stage Info"]["Stage Attempt ID"]]
+    assert again, "no stage was repeated"
+    assert TAKEN_OVER not in cluster.said()
+    assert job.findings() == []
+
+
+def test_a_copy_of_a_slow_task_waits_while_that_is_well_and_takes_over_when_it_stands_still(
+    job: SparkJob, cluster: SparkCluster
+) -> None:
+    job.gates.arm("totals")
+    job.gates.slow_down("rows", 0.004)
+    said = len(cluster.said())
+    driver = job.drive(master=cluster.master, stall_seconds=6, spark=SPECULATION)
+    first = job.hold("totals", driver)
+    assert TAKEN_OVER not in cluster.said()[said:]
+    job.gates.slow_down("totals", 0.05)
+    wait_until(lambda: job.is_in_the_middle("totals.keyed"), "a part of a task")
+    first.suspend()
+    [number] = job.tasks_of(first.pid, "totals.keyed")
+
+    def somebody_else_has_it() -> bool:
+        return number not in job.tasks_of(first.pid, "totals.keyed")
+
+    wait_until(somebody_else_has_it, "a copy that takes over", 120)
+    job.gates.release("totals")
+    first.resume()
+    wait_until(lambda: TAKEN_OVER in cluster.said()[said:], "the end of the first attempt", 120)
+    job.gates.hurry("totals")
+    driver.ends_with(0)
+    starts = job.spark_events("TaskStart")
+    copies = [event for event in starts if event["Task Info"]["Speculative"]]
+    assert len({event["Stage ID"] for event in copies}) >= 2
+    assert job.findings() == []
