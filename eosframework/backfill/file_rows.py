@@ -52,7 +52,7 @@ _ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
 def pin(
     spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> tuple[PinnedFile, ...]:
-    """Return the files at some paths, sorted, after a look whether Spark can read them.
+    """Return the files at some paths, sorted, after a look whether Spark can read the first.
 
     Args:
         spark: a session of ours.
@@ -64,7 +64,7 @@ def pin(
         ConfigurationError: there is no file at a path, or Spark cannot read them so.
     """
     files = listed(spark, paths)
-    _loaded(spark, format, [file.path for file in files], options)
+    _loaded(spark, format, [files[0].path], options)
     return files
 
 
@@ -124,14 +124,21 @@ def _loaded(
         rows = reader.load(list(paths))
         if careful and _BROKEN not in rows.columns:
             rows = reader.schema(rows.schema.add(_BROKEN, "string")).load(list(paths))
-        return rows
     except (PySparkException, Py4JJavaError) as error:
         text = str(error).strip()
         reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
-        raise ConfigurationError(
-            f"Spark cannot read {paths[0]}{' and others' if len(paths) > 1 else ''} as {format}: "
-            f"{reason}; correct the source's format or options"
-        ) from error
+        raise _unreadable(format, paths, reason) from error
+    if set(rows.columns) <= {_BROKEN}:
+        raise _unreadable(format, paths, "no column is in them")
+    return rows
+
+
+def _unreadable(format: str, paths: Sequence[str], reason: str) -> ConfigurationError:
+    others = f" and {len(paths) - 1} others" if len(paths) > 1 else ""
+    return ConfigurationError(
+        f"Spark cannot read {paths[0]}{others} as {format}: {reason}; correct the source's format "
+        f"or options"
+    )
 
 
 def _with_spots(rows: DataFrame, format: str) -> DataFrame:

@@ -141,12 +141,12 @@ def test_rows_are_in_order_of_time_path_and_row_however_files_are_cut(
         for number, row in enumerate(its)
     )
 
-    for split_bytes in (500, 1 << 26):
+    for split_bytes in (2000, 1 << 26):
         files = files_of(
             spark, "json", tmp_path, split_bytes=split_bytes, options={"schema": SCHEMA}
         )
         placed = file_rows(spark, "stands", files, SOURCE)
-        assert (placed.rdd.getNumPartitions() > 4) == (split_bytes == 500)
+        assert (placed.rdd.getNumPartitions() > 4) == (split_bytes == 2000)
         found = read(in_task_order(spark, [placed], graph, "only", PARTITIONS))
         assert [json.loads(bytes(one["value"]))["n"] for one in found] == [n for *_, n in expected]
         assert {one["offset"] for one in found} == {None}
@@ -230,6 +230,9 @@ def test_what_cannot_be_read_at_all_is_refused_before_any_row(
         file_rows(spark, "stands", files_of(spark, "json", tmp_path, partitioner="md5"), SOURCE)
     with pytest.raises(ConfigurationError, match=r"cannot read .* as parquet: \[FAILED_READ_FILE"):
         pin(spark, "parquet", [str(tmp_path)], {})
+    (tmp_path / "a.csv").write_text("carrier,day\nUA,1\n")
+    with pytest.raises(ConfigurationError, match=r"a\.csv as json: no column is in them"):
+        pin(spark, "json", [str(tmp_path / "a.csv")], {})
 
 
 def test_columns_of_csv_go_by_their_names_and_not_by_their_places(
