@@ -1,7 +1,7 @@
 """One attempt of carrying a partition's rows into tables: as a persister does, from rows of Spark.
 
-    B1. a later attempt watches the position; it goes on only where that stands still, and returns
-        where it is at the end
+    B1. a later attempt watches the position; it goes on only where that stands still, or nobody
+        is connected who could move it, and returns where it is at the end
     B2. claim: raise the epoch of the position and read it, in one statement; it waits for a
         transaction in doubt, and from then on no other attempt writes
     B3. pass over what is in the tables already; make rows of the rest
@@ -34,7 +34,7 @@ from eosframework.errors import (
     RowRefused,
     RunError,
 )
-from eosframework.persisting.ports import Batch, Claim, RowStore
+from eosframework.persisting.ports import Batch, Claim, RowStore, Seen
 from eosframework.persisting.rows import RowMaker
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
@@ -84,7 +84,7 @@ class TableAttempt:
         maker: makes the rows of the topic.
         store: the database.
         pace: how it writes.
-        look: returns the position and its epoch as they are to be seen, without a claim.
+        look: returns what is to be seen of other attempts, without a claim.
         clock: seconds, monotonic.
         sleep: waits for so many seconds.
     """
@@ -97,7 +97,7 @@ class TableAttempt:
         maker: RowMaker,
         store: RowStore,
         pace: Pace,
-        look: Callable[[], Claim | None],
+        look: Callable[[], Seen],
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -133,7 +133,7 @@ class TableAttempt:
         if attempt_number > 0 and self._is_done_by_another():
             return 0
         batch = self._claimed()
-        if batch.claim.next_offset is not None and batch.next_offset >= self._end:
+        if self._is_end(batch.claim.next_offset):
             return 0
         for _, messages in rows:
             batch = self._take_in(batch, messages)
@@ -146,12 +146,13 @@ class TableAttempt:
 
         def look() -> Sign:
             seen = self._look()
-            done = seen is not None and (seen.next_offset or 0) >= self._end
-            return Sign(seen, ended=done)
+            return Sign(seen, ended=not seen.connected or self._is_end(seen.next_offset))
 
-        return wait_for_turn(
-            look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep
-        ).ended
+        last = wait_for_turn(look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep)
+        return isinstance(last.mark, Seen) and self._is_end(last.mark.next_offset)
+
+    def _is_end(self, position: int | None) -> bool:
+        return position is not None and position >= self._end
 
     # --- the claim: B2 --------------------------------------------------------------------------
 

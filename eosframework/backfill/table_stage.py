@@ -7,6 +7,7 @@ persisters go on from them. Where persisters run already, the rows are left to t
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ def carry(
 
     graph = unpack(work.graph)
     name = graph.application
-    database = Database(work.settings.database, application_name=f"eosframework {name} backfill")
+    database = Database(work.settings.database, application_name=_session_name(name, partition))
     store = PostgresRowStore(database, name, work.topic_ids)
     range_ = work.ranges[partition]
     attempt = TableAttempt(
@@ -168,6 +169,12 @@ def carry(
         return attempt.run(rows, attempt_number)
     finally:
         store.close()
+
+
+def _session_name(application: str, partition: TopicPartition) -> str:
+    """Return by what attempts of one partition know each other; longer names would be cut."""
+    task = f"{application}/{partition}"
+    return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
 
 
 def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:

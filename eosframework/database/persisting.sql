@@ -50,10 +50,14 @@ WHERE application = :application
 ORDER BY topic, partition;
 
 -- name: seen_position(application, topic, partition)^
--- Return a position and its epoch without a claim: signs of whoever has it, and nothing to go by.
-SELECT epoch, next_offset
-FROM eosframework.positions
-WHERE application = :application AND topic = :topic AND partition = :partition;
+-- Return a position and its epoch without a claim, and whether others of this session's name are
+-- connected: signs of whoever has it, and nothing to go by.
+SELECT known.epoch, known.next_offset, EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid())
+FROM (SELECT) AS always
+LEFT JOIN eosframework.positions AS known ON known.application = :application
+    AND known.topic = :topic AND known.partition = :partition;
 
 -- name: set_positions(application, topics, partitions, topic_ids, next_offsets)!
 -- Set positions and raise their epochs, so that whoever claimed them before writes no more.

@@ -11,7 +11,7 @@ from eosframework.database.connection import Connection, Database
 from eosframework.database.queries import load_queries
 from eosframework.database.trouble import commit, translating
 from eosframework.errors import DatabaseFault, DatabaseRefused, DatabaseUnusable
-from eosframework.persisting.ports import Claim
+from eosframework.persisting.ports import Seen
 from eosframework.records import TopicPartition
 
 _queries: Any = load_queries("persisting.sql")
@@ -63,21 +63,22 @@ def store_positions(
         commit(connection, doing)
 
 
-def seen_position(database: Database, application: str, partition: TopicPartition) -> Claim | None:
-    """Return a position with its epoch, to see whether whoever claimed it lives; None: nobody did.
+def seen_position(database: Database, application: str, partition: TopicPartition) -> Seen:
+    """Look at a position without a claim, to see whether whoever claimed it lives.
 
     Raises:
         DatabaseAway: nobody answered.
     """
     doing = f"look at a position in {database.display}"
     with translating(doing), database.connect(autocommit=True) as connection:
-        row = _queries.seen_position(
-            connection,
-            application=application,
-            topic=partition.topic,
-            partition=partition.partition,
+        return Seen(
+            *_queries.seen_position(
+                connection,
+                application=application,
+                topic=partition.topic,
+                partition=partition.partition,
+            )
         )
-    return None if row is None else Claim(partition, *row)
 
 
 @contextmanager

@@ -26,6 +26,21 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What is to be seen of whoever carries a partition's rows.
+
+    Args:
+        epoch: of the last claim; None: there was none.
+        next_offset: None: nothing was ever written.
+        connected: whether somebody else of the same application_name is.
+    """
+
+    epoch: int | None
+    next_offset: int | None
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Deletion:
     """In place of a row: delete the one with these keys.
 

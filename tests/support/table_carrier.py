@@ -1,6 +1,6 @@
 """A process that carries numbers of one partition into a table, as an executor does: to be killed.
 
-python -m tests.support.table_carrier DSN APPLICATION RECORDS ATTEMPT [PAUSE_SECONDS]
+python -m tests.support.table_carrier DSN APPLICATION RECORDS ATTEMPT PAUSE_SECONDS STALL_SECONDS
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eosframework.topology.graph import Graph
 from eosframework.topology.resolve import resolve
 
 PARTITION = TopicPartition("numbers", 0)
-STALL_SECONDS = 1.5
+COMMIT_SECONDS = 0.5
 
 
 def graph_of(application: str) -> Graph:
@@ -36,21 +36,21 @@ def graph_of(application: str) -> Graph:
     return resolve(app.loaded())
 
 
-def work_of(dsn: str, application: str, records: int) -> TablesWork:
+def work_of(dsn: str, application: str, records: int, stall_seconds: float) -> TablesWork:
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers="not.asked:1"),
         database=DatabaseSettings(
             dsn=SecretStr(dsn), batch_rows=200, idle_transaction_timeout_seconds=2
         ),
         backfill=BackfillSettings(
-            commit_interval_seconds=STALL_SECONDS / 3, stall_seconds=STALL_SECONDS
+            commit_interval_seconds=COMMIT_SECONDS, stall_seconds=stall_seconds
         ),
     )
     ranges = {PARTITION: OffsetRange(first=0, end=records)}
     return TablesWork(pack(graph_of(application)), settings, {"numbers": "id"}, ranges)
 
 
-def numbers(records: int, pause_seconds: float = 0) -> Iterator[Run]:
+def numbers(records: int, pause_seconds: float) -> Iterator[Run]:
     for first in range(0, records, 100):
         time.sleep(pause_seconds)
         yield (
@@ -63,10 +63,9 @@ def numbers(records: int, pause_seconds: float = 0) -> Iterator[Run]:
 
 
 if __name__ == "__main__":
-    dsn, application, records, attempt, *rest = sys.argv[1:]
+    dsn, application, records, attempt, pause_seconds, stall_seconds = sys.argv[1:]
     texts = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
     if texts:
         arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
-    pause_seconds = float(rest[0]) if rest else 0
-    work = work_of(dsn, application, int(records))
-    print(carry(work, PARTITION, numbers(int(records), pause_seconds), int(attempt)))
+    work = work_of(dsn, application, int(records), float(stall_seconds))
+    print(carry(work, PARTITION, numbers(int(records), float(pause_seconds)), int(attempt)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +15,8 @@ from hypothesis import strategies as st
 from eosframework.backfill.chunk import Run
 from eosframework.backfill.table_attempt import Pace, TableAttempt
 from eosframework.errors import DatabaseAway, InstanceFenced, Overtaken, RecordFailed, RunError
-from eosframework.persisting.ports import Claim
+from eosframework.persisting.ports import Claim, Seen
 from eosframework.persisting.rows import RowMaker
-from eosframework.records import TopicPartition
 from eosframework.serdes import JSON, STRING
 from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
 from tests.unit.persisting.memory import MemoryStore
@@ -68,7 +68,7 @@ class Task:
         self.store = MemoryStore()
         self.clock = Clock()
         self.start, self.end = start, end
-        self.look: Any = lambda: None
+        self.look: Any = lambda: Seen(None, None, connected=False)
 
     def attempt(self, **options: Any) -> TableAttempt:
         return TableAttempt(
@@ -198,10 +198,10 @@ def test_a_database_that_went_back_is_noticed() -> None:
 def test_a_later_attempt_waits_while_the_position_moves_and_then_takes_over() -> None:
     task = Task()
     moving = iter([*range(10, 40, 10)])
-    seen = [Claim(P0, 1, 0)]
+    seen = [Seen(1, 0, connected=True)]
 
-    def look() -> Claim:
-        seen.append(Claim(P0, 1, next(moving, seen[-1].next_offset)))
+    def look() -> Seen:
+        seen.append(replace(seen[-1], next_offset=next(moving, seen[-1].next_offset)))
         return seen[-1]
 
     task.look = look
@@ -212,8 +212,17 @@ def test_a_later_attempt_waits_while_the_position_moves_and_then_takes_over() ->
     assert all(a.next_offset <= b.next_offset for a, b in pairwise(seen))  # type: ignore[operator]
 
 
+def test_an_attempt_that_has_gone_is_not_waited_for() -> None:
+    task = Task()
+    task.store.positions[P0] = 30
+    task.look = lambda: Seen(1, 30, connected=False)
+    task.attempt().run(in_runs(messages(*range(95))), 1)
+    assert task.numbers == list(range(30, 95))
+    assert task.clock.now == 0
+
+
 def test_a_later_attempt_returns_where_everything_is_done() -> None:
     task = Task()
-    task.look = lambda: Claim(TopicPartition("in", 0), 3, 100)
+    task.look = lambda: Seen(3, 100, connected=True)
     assert task.attempt().run(in_runs(messages(*range(95))), 2) == 0
     assert task.store.calls == []
