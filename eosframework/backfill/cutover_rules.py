@@ -21,13 +21,14 @@ def live_positions(graph: Graph, state: JobState) -> list[Position]:
     """Return where live workers go on in every source partition of a complete job.
 
     A topic of the application's own goes on at its fixed end; one for which files stand where the
-    job says that its first live record is.
+    job says that its first live record is. What a later topology has besides is left out.
     """
     return [
-        Position(source.topic, number, end, state.tasks[part.name, number].metadata)
+        Position(source.topic, number, end, progress.metadata)
         for part in graph.sub_topologies
         for source in part.sources
         for number, end in enumerate(range_ends(state, source.topic))
+        if (progress := state.tasks.get((part.name, number))) is not None
     ]
 
 

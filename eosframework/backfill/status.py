@@ -191,7 +191,7 @@ def _offsets(
     stage: Stage, number: int, state: JobState, progress: TaskProgress | None
 ) -> tuple[int | None, int | None]:
     """Return how many offsets a task has to pass and has passed, where these are known."""
-    if stage.own_topics or stage.files:
+    if any(topic in stage.files or topic not in state.job.ranges for topic in stage.topics):
         return None, None
     positions: Mapping[TopicPartition, int] = {} if progress is None else progress.by_partition()
     total = done = 0

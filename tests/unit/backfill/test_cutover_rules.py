@@ -91,6 +91,11 @@ def test_live_goes_on_behind_the_range_and_at_the_fixed_ends_of_own_topics() -> 
     ]
 
 
+def test_of_what_a_later_topology_has_besides_nothing_is_claimed() -> None:
+    one = replace(COMPLETE, tasks={(FIRST, 0): progress("eos1;4;1000")})
+    assert live_positions(GRAPH, one) == [Position("flights.raw", 0, 100, "eos1;4;1000")]
+
+
 def test_a_complete_job_over_the_topics_that_are_there_is_not_refused() -> None:
     refuse_incomplete(GRAPH, COMPLETE, TOPICS)
     refuse_another_topology(GRAPH, JOB)
