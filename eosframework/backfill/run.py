@@ -30,7 +30,7 @@ from eosframework.backfill.start import Started
 from eosframework.backfill.state import JobState
 from eosframework.backfill.table_stage import run_tables
 from eosframework.backfill.work import Work
-from eosframework.errors import RunError
+from eosframework.errors import PositionLost, RunError
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _rows(
     """Return the rows of a stage's unfinished tasks in their order; None: there are none."""
     if stage.is_in_log_order:
         ranges = _left_in_log(state, stage)
-        return kafka_rows(spark, started.settings.kafka, ranges, options) if ranges else None
+        return _read(spark, started, ranges, options) if ranges else None
     frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
     return in_task_order(spark, frames, pack(started.graph), stage.name, stage.partitions)
 
@@ -173,12 +173,33 @@ def _topic_rows(
         source = next(source for source in stage.part.sources if source.topic == topic)
         return file_rows(spark, topic, state.job.files[topic], source)
     ranges = _own_ranges(state, topic) if topic in stage.own_topics else state.job.ranges[topic]
-    return kafka_rows(
-        spark,
-        started.settings.kafka,
-        {TopicPartition(topic, number): one for number, one in enumerate(ranges)},
-        options,
-    )
+    by_partition = {TopicPartition(topic, number): one for number, one in enumerate(ranges)}
+    return _read(spark, started, by_partition, options)
+
+
+def _read(
+    spark: SparkSession,
+    started: Started,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    options: Mapping[str, str],
+) -> DataFrame:
+    """Return ranges as rows, if all of them is there still.
+
+    Raises:
+        PositionLost: retention was faster.
+    """
+    log = started.admin.log_bounds(list(ranges))
+    for partition, one in ranges.items():
+        begin = log[partition][0]
+        if one.first < one.end and one.first < begin:
+            raise PositionLost(
+                f"{partition}: the next offset of job {started.state.job.name!r} is {one.first}, "
+                f"and the log begins at {begin} by now: retention removed what lies between, so "
+                f"the job cannot be completed. Let the topic keep its records for longer "
+                f"(retention.ms), and start another job: of an application that keeps state under "
+                f"another application name"
+            )
+    return kafka_rows(spark, started.settings.kafka, ranges, options)
 
 
 def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:

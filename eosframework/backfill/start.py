@@ -224,8 +224,10 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
     )
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise ConfigurationError(
-            f"job {job.name!r} was started by another topology: {', '.join(changed)} changed since "
-            f"({how})"
+            f"job {job.name!r} was started by another topology: {', '.join(changed)} changed "
+            f"since. What it has written follows from the old one, so the new one starts over: "
+            f"under another --job and, where the application keeps state, under another "
+            f"application name. Or go back to what {job.name!r} was started with, and it goes on"
         )
     if changed := request_differences(job.request, request.written()):
         raise ConfigurationError(
