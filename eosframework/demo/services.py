@@ -32,6 +32,7 @@ class Service:
         arguments: the command and its arguments.
         log_file: takes its log events, as JSON, behind what is there.
         environment: settings that nobody else is to see; those of this process are not passed on.
+        directory: where it runs; None: where this process does.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Service:
         arguments: list[str],
         log_file: Path,
         environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
         self._name = name
         self._log_file = log_file
@@ -54,6 +56,7 @@ class Service:
                 stdout=log,
                 stderr=log,
                 env={**inherited, **(environment or {})},
+                cwd=directory,
                 start_new_session=True,
             )
         self._guard = subprocess.Popen(

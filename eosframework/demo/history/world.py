@@ -79,7 +79,8 @@ class World:
     def start(self, command: str, *arguments: str) -> Service:
         """Start a command of eosframework on the topology."""
         words = [*command.split(), str(self.topology), *arguments]
-        return Service(f"`eosframework {command}`", words, self.log_file, self._environment)
+        name = f"`eosframework {command}`"
+        return Service(name, words, self.log_file, self._environment, self._directory)
 
     def workers(self) -> Workers:
         """Start workers under their supervisor."""
