@@ -32,6 +32,7 @@ BENCHMARKS = {
     "restore": "restore",
     "count": "counting",
     "count-memory": "counting_memory",
+    "backfill": "backfill",
 }
 """Modules of this package by the name that a user gives."""
 
