@@ -66,9 +66,13 @@ class Sides(TablesWorld):
         self.flush()
         self.see(f"INSERT INTO doubled SELECT 2 * n FROM generate_series(0, {self.fed - 1}) AS n")
 
-    def run_beside(self, spark: SparkSession) -> None:
-        applied = self.run("apply", "--suffix", "v2")
+    def make(self, *arguments: str) -> None:
+        """Create what is needed; Spark starts a task for each partition that it reads."""
+        applied = self.run("apply", "--set", "topics.partitions=1", *arguments)
         assert applied.exit_code == 0, applied.err
+
+    def run_beside(self, spark: SparkSession) -> None:
+        self.make("--suffix", "v2")
         Backfill(str(self.topology_file), job="again", suffix="v2", settings=self.settings()).run(
             spark
         )
@@ -101,7 +105,7 @@ def sides(
     made = Sides(kafka.bootstrap_servers, name, tmp_path, database, topology=TOPOLOGY, partitions=1)
     made.see("CREATE TABLE doubled (n integer)")
     made.see("CREATE TABLE doubled_v2 (n integer)")
-    made.apply()
+    made.make()
     made.producer = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"}
     )
