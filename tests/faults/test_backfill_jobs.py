@@ -23,9 +23,9 @@ TAKEN_OVER = "was taken over by another attempt"
 SPECULATION = [
     "spark.speculation=true",
     "spark.speculation.interval=200ms",
-    "spark.speculation.multiplier=1.2",
+    "spark.speculation.multiplier=0.1",
     "spark.speculation.quantile=0.5",
-    "spark.speculation.minTaskRuntime=200ms",
+    "spark.speculation.minTaskRuntime=1s",
     "spark.python.task.killTimeout=600s",
 ]
 """Copies of slow tasks come early, and Spark does not kill who lost its task: the fence has to."""
@@ -60,7 +60,8 @@ def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
     wait_until(lambda: job.is_in_the_middle("totals"), "a part of a task")
     rest = [process for process in killed.processes() if process.pid != orphan.pid]
     daemon, jvm = orphan.parents()[:2]
-    daemon.kill()  # these two would end the worker, and nothing would be left to do harm
+    jvm.suspend()  # else it would end the worker, and nothing would be left to do harm
+    daemon.kill()
     jvm.kill()
     killed.process.kill()
     killed.ends_with(-signal.SIGKILL)

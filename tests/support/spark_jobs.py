@@ -48,8 +48,12 @@ streams:
 
 RECORDS = 12_000
 
-QUICK = ["backfill.commit_interval_seconds=0.5", "backfill.chunk_records=1000"]
-"""Settings with which a task commits in its middle."""
+SETTINGS = [
+    "backfill.commit_interval_seconds=0.5",
+    "backfill.chunk_records=1000",
+    "worker.transaction_timeout_seconds=300",
+]
+"""A task commits in its middle, and whoever is held at a gate does not end by itself."""
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -112,7 +116,7 @@ class SparkJob(HandedOver):
         log_file = self.directory / f"driver{len(self._drivers)}.log"
         command = [sys.executable, "-m", "eosframework", "backfill", "run"]
         command += [str(self.topology_file), "--job", JOB, "--master", master, *arguments]
-        for setting in (*QUICK, f"backfill.stall_seconds={stall_seconds}"):
+        for setting in (*SETTINGS, f"backfill.stall_seconds={stall_seconds}"):
             command += ["--set", setting]
         for setting in (*self._of_spark(), *spark):
             command += ["--spark", setting]
