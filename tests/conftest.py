@@ -138,7 +138,7 @@ def postgres(
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session as a backfill starts one; its tasks run two at a time and are tried four times."""
-    from eosframework.backfill.session import spark_session
+    from eosframework.backfill.spark.session import spark_session
 
     try:
         session = spark_session("local[2,4]", SMALL_SPARK)

@@ -89,15 +89,15 @@ class Backfill:
                 the session or its executors lack something.
             RunError: a record cannot be processed, or Spark gave up; the job can be started again.
         """
-        from eosframework.backfill.preflight import check_executors
         from eosframework.backfill.run import run_stages
-        from eosframework.backfill.session import own_session, spark_session
+        from eosframework.backfill.spark.preflight import check_executors
+        from eosframework.backfill.spark.session import own_session, spark_session
         from eosframework.backfill.start import start
 
         session = spark_session(None, {}) if spark is None else own_session(spark)
 
         def pinned(request: FileRequest) -> tuple[PinnedFile, ...]:
-            from eosframework.backfill.file_rows import pin
+            from eosframework.backfill.spark.file_rows import pin
 
             return pin(session, request.format, request.paths, request.spark_options)
 

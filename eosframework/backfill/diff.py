@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from eosframework.backfill.cutover_rules import incomplete
 from eosframework.backfill.job import Job
-from eosframework.backfill.kafka_rows import kafka_rows
 from eosframework.backfill.log import JobLog
+from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.state import JobState
 from eosframework.backfill.topic_diff import (
     ComparedTopics,
@@ -136,8 +136,8 @@ def lazy_session(
     master: str | None, options: Mapping[str, str]
 ) -> Generator[Callable[[], SparkSession]]:
     """Give what starts Spark when it is first called; it is stopped after the block."""
-    from eosframework.backfill.jvm import quiet_bridge, stop_session
-    from eosframework.backfill.session import spark_session
+    from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
+    from eosframework.backfill.spark.session import spark_session
 
     quiet_bridge()
     started: list[SparkSession] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from eosframework.backfill.arrow import BatchFunction, RecordBatch, batch_of
-from eosframework.backfill.attempt import run_attempt
-from eosframework.backfill.failures import told
-from eosframework.backfill.work import Work
+from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, batch_of
+from eosframework.backfill.tasks.attempt import run_attempt
+from eosframework.backfill.tasks.failures import told
+from eosframework.backfill.tasks.work import Work
 from eosframework.errors import EosError
 from eosframework.logs import configure_logs
 
@@ -19,7 +19,7 @@ def attempts(work: Work) -> BatchFunction:
     """Return what `mapInArrow` runs: rows in the order of their tasks become transactions."""
 
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        from eosframework.backfill.rows import runs
+        from eosframework.backfill.spark.rows import runs
 
         for partition, of_task in runs(batches, own_topics=work.own_topics):
             records = _attempt(work, partition, of_task)

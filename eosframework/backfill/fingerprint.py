@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -58,16 +58,14 @@ def _functions(node: Any) -> Iterator[Function]:
 
 
 def _within(value: Any) -> Iterator[Function]:
+    if isinstance(value, Function):
+        yield value
+        return
     members: Iterable[Any] = ()
-    match value:
-        case Function():
-            yield value
-        case Mapping():
-            members = value.values()  # pyright: ignore[reportUnknownMemberType]
-        case tuple():
-            members = value  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            pass
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value).values()
+    elif isinstance(value, tuple):
+        members = cast("tuple[Any, ...]", value)
     for member in members:
         if isinstance(member, Function | Mapping | tuple):
             yield from _within(member)

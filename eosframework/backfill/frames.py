@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.api import graph_of
-from eosframework.backfill.arrow import (
+from eosframework.backfill.spark.arrow import (
     BatchFunction,
     RecordBatch,
     batch_of,
     headers_type,
     map_batches,
 )
-from eosframework.backfill.packing import pack, unpack
+from eosframework.backfill.tasks.packing import pack, unpack
 from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Output
 from eosframework.topology.builder import Topology
@@ -102,7 +102,7 @@ def _as_rows(rows: DataFrame, topic: str) -> DataFrame:
 
 def _running(packed: bytes, topic: str) -> BatchFunction:
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        from eosframework.backfill.rows import runs
+        from eosframework.backfill.spark.rows import runs
         from eosframework.processing.compile import compile_part
         from eosframework.processing.failures import FailureHandler
 

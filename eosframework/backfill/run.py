@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.arrow import map_batches
 from eosframework.backfill.executors import RESULT_SCHEMA, attempts, finishing
-from eosframework.backfill.failures import failure_of
 from eosframework.backfill.job import OffsetRange, ends_key
-from eosframework.backfill.kafka_rows import kafka_rows
-from eosframework.backfill.ordering import in_task_order
-from eosframework.backfill.packing import pack
+from eosframework.backfill.spark.arrow import map_batches
+from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.stages import Stage, writers_of
 from eosframework.backfill.start import Started
 from eosframework.backfill.state import JobState
 from eosframework.backfill.table_stage import run_tables
-from eosframework.backfill.work import Work
+from eosframework.backfill.tasks.failures import failure_of
+from eosframework.backfill.tasks.packing import pack
+from eosframework.backfill.tasks.work import Work
 from eosframework.errors import PositionLost, RunError
 from eosframework.records import TopicPartition
 
@@ -66,7 +66,7 @@ def run_stages(
         _fix_ends(started)
     state = _state(started)
     run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown), options)
-    return state
+    return _state(started)
 
 
 def _state(started: Started) -> JobState:
@@ -168,7 +168,7 @@ def _topic_rows(
     options: Mapping[str, str],
 ) -> DataFrame:
     if topic in stage.files:
-        from eosframework.backfill.file_rows import file_rows
+        from eosframework.backfill.spark.file_rows import file_rows
 
         source = next(source for source in stage.part.sources if source.topic == topic)
         return file_rows(spark, topic, state.job.files[topic], source)

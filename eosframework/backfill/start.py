@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.backfill.equipment import refuse_receipts
 from eosframework.backfill.fingerprint import differences, fingerprint
 from eosframework.backfill.job import Files, Job, OffsetRange, PinnedFile, check_name
 from eosframework.backfill.log import JobLog
@@ -24,6 +23,7 @@ from eosframework.backfill.registering import register
 from eosframework.backfill.request import FileRequest, Request, request_differences
 from eosframework.backfill.stages import Stage, stages, writers_of
 from eosframework.backfill.state import JobState
+from eosframework.backfill.tasks.equipment import refuse_receipts
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin

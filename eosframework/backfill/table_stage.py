@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.arrow import BatchFunction, RecordBatch, map_batches
-from eosframework.backfill.chunk import Run
 from eosframework.backfill.executors import telling
 from eosframework.backfill.job import OffsetRange, tables_key
-from eosframework.backfill.kafka_rows import kafka_rows
-from eosframework.backfill.packing import pack, unpack
-from eosframework.backfill.rows import Counts, runs_of
+from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, map_batches
+from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.rows import Counts, runs_of
 from eosframework.backfill.start import Started
-from eosframework.backfill.table_attempt import Pace, TableAttempt, refuse_gap
+from eosframework.backfill.tasks.chunk import Run
+from eosframework.backfill.tasks.packing import pack, unpack
+from eosframework.backfill.tasks.table_attempt import Pace, TableAttempt, refuse_gap
 from eosframework.config import Settings
 from eosframework.errors import PositionLost
 from eosframework.kafka.admin import ClusterAdmin

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.rows import WRITER_HEADER
+from eosframework.backfill.spark.rows import WRITER_HEADER
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.processing.receipts import HEADER_RECEIPT
 from eosframework.records import TopicPartition

@@ -67,8 +67,8 @@ def diff(
     """
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff import compare, lazy_session
-    from eosframework.backfill.preflight import check_packages
-    from eosframework.backfill.session import KAFKA_PREFIX
+    from eosframework.backfill.spark.preflight import check_packages
+    from eosframework.backfill.spark.session import KAFKA_PREFIX
     from eosframework.backfill.topic_diff import How
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs

@@ -81,9 +81,9 @@ def run(
     Its state and outputs are those of live workers. `backfill cutover` lets these go on from there.
     """
     from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.jvm import quiet_bridge, stop_session
-    from eosframework.backfill.session import KAFKA_PREFIX, spark_session
     from eosframework.backfill.shown import Shown
+    from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
+    from eosframework.backfill.spark.session import KAFKA_PREFIX, spark_session
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs
 

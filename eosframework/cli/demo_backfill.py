@@ -40,7 +40,7 @@ def demo_backfill(
     workers process everything. The last line of stdout is a JSON object. Exits with 0 only if both
     have the same topics, windows and rows.
     """
-    from eosframework.backfill.preflight import check_packages
+    from eosframework.backfill.spark.preflight import check_packages
     from eosframework.demo.nycflights import require_packages
 
     require_packages()

@@ -21,12 +21,12 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.attempt import run_attempt
 from eosframework.backfill.job import TaskProgress
 from eosframework.backfill.log import JobLog
-from eosframework.backfill.packing import pack
-from eosframework.backfill.rows import WRITER_HEADER
-from eosframework.backfill.work import Work
+from eosframework.backfill.spark.rows import WRITER_HEADER
+from eosframework.backfill.tasks.attempt import run_attempt
+from eosframework.backfill.tasks.packing import pack
+from eosframework.backfill.tasks.work import Work
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
 from eosframework.kafka.admin import ClusterAdmin

@@ -15,11 +15,11 @@ import orjson
 from pydantic import SecretStr
 
 from eosframework import Topology
-from eosframework.backfill.chunk import Run
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.packing import pack
-from eosframework.backfill.rows import RowMessage
+from eosframework.backfill.spark.rows import RowMessage
 from eosframework.backfill.table_stage import TablesWork, carry
+from eosframework.backfill.tasks.chunk import Run
+from eosframework.backfill.tasks.packing import pack
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm

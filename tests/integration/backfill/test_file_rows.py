@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.failures import failure_of
-from eosframework.backfill.file_rows import file_rows, pin
 from eosframework.backfill.job import Files
-from eosframework.backfill.ordering import in_task_order
-from eosframework.backfill.packing import pack
+from eosframework.backfill.spark.file_rows import file_rows, pin
+from eosframework.backfill.spark.ordering import in_task_order
+from eosframework.backfill.tasks.failures import failure_of
+from eosframework.backfill.tasks.packing import pack
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.placing import partition_of
 from eosframework.records import Record

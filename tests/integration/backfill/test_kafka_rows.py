@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Removed
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.kafka_rows import kafka_rows
+from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.kafka_rows import kafka_rows
+from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.records import TopicPartition

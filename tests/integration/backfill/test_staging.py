@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.file_rows import file_rows
 from eosframework.backfill.job import Files
-from eosframework.backfill.staging import stage
+from eosframework.backfill.spark.file_rows import file_rows
+from eosframework.backfill.spark.staging import stage
 from eosframework.errors import ConfigurationError
 from eosframework.serdes import BYTES, JSON
 from eosframework.topology.graph import Function, OnError, Source

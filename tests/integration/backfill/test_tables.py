@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from pydantic import SecretStr
 
-from eosframework.backfill.failures import failure_of
 from eosframework.backfill.request import Request
 from eosframework.backfill.start import start
 from eosframework.backfill.table_stage import run_tables
+from eosframework.backfill.tasks.failures import failure_of
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import RunError
 from eosframework.kafka.admin import ClusterAdmin

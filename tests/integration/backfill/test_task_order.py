@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.kafka_rows import kafka_rows
-from eosframework.backfill.ordering import in_task_order, task_slots
-from eosframework.backfill.packing import pack
-from eosframework.backfill.rows import WRITER_HEADER
+from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.ordering import in_task_order, task_slots
+from eosframework.backfill.spark.rows import WRITER_HEADER
+from eosframework.backfill.tasks.packing import pack
 from eosframework.config import KafkaSettings
 from eosframework.processing.queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.attempt import Attempt
-from eosframework.backfill.chunk import Run
-from eosframework.backfill.equipment import Equipment
 from eosframework.backfill.job import TaskProgress, task_key
+from eosframework.backfill.tasks.attempt import Attempt
+from eosframework.backfill.tasks.chunk import Run
+from eosframework.backfill.tasks.equipment import Equipment
 from eosframework.config import BackfillSettings, Settings
 from eosframework.processing.compile import compile_part
 from eosframework.processing.ports import Output

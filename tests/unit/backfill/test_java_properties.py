@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.java_properties import java_properties
+from eosframework.backfill.spark.java_properties import java_properties
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.ordering import Places
-from eosframework.backfill.rows import WRITER_HEADER
+from eosframework.backfill.spark.ordering import Places
+from eosframework.backfill.spark.rows import WRITER_HEADER
 from eosframework.processing.queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent

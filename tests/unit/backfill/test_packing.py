@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.packing import pack, user_modules
+from eosframework.backfill.tasks.packing import pack, user_modules
 from eosframework.errors import TopologyError
 from eosframework.topology.builder import Topology
 from eosframework.topology.graph import Graph
@@ -35,7 +35,7 @@ app.stream("in", key=str, value=Number).map_values(multiplied).to("out", value=d
 
 ELSEWHERE = """\
 import sys
-from eosframework.backfill.packing import unpack
+from eosframework.backfill.tasks.packing import unpack
 from eosframework.processing.compile import compile_part
 from eosframework.processing.failures import FailureHandler
 from eosframework.testing import Sent

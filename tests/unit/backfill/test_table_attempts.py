@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.chunk import Run
-from eosframework.backfill.table_attempt import Pace, TableAttempt
+from eosframework.backfill.tasks.chunk import Run
+from eosframework.backfill.tasks.table_attempt import Pace, TableAttempt
 from eosframework.errors import DatabaseAway, InstanceFenced, Overtaken, RecordFailed, RunError
 from eosframework.persisting.ports import Claim, Seen
 from eosframework.persisting.rows import RowMaker

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job import PinnedFile
-from eosframework.backfill.jvm import file_system_of, hadoop_path
-from eosframework.backfill.pinned import listed
+from eosframework.backfill.spark.jvm import file_system_of, hadoop_path
+from eosframework.backfill.spark.pinned import listed
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -14,19 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eosframework import references
-from eosframework.backfill.arrow import (
+from eosframework.backfill.job import Files, PinnedFile
+from eosframework.backfill.spark.arrow import (
     BatchFunction,
     RecordBatch,
     batch_of,
     headers_type,
     map_batches,
 )
-from eosframework.backfill.failures import told
-from eosframework.backfill.job import Files, PinnedFile
-from eosframework.backfill.ordering import PLACED_SCHEMA
-from eosframework.backfill.packing import pack_value, unpack_value
-from eosframework.backfill.pinned import check_pinned, listed
-from eosframework.backfill.record_making import Placed, RecordMaker, Spot, needed_columns
+from eosframework.backfill.spark.ordering import PLACED_SCHEMA
+from eosframework.backfill.spark.pinned import check_pinned, listed
+from eosframework.backfill.spark.record_making import Placed, RecordMaker, Spot, needed_columns
+from eosframework.backfill.tasks.failures import told
+from eosframework.backfill.tasks.packing import pack_value, unpack_value
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.topology.graph import Source
 

@@ -9,10 +9,10 @@ from typing import TypeVar
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.equipment import Equipment
 from eosframework.backfill.job import TaskProgress
-from eosframework.backfill.outcomes import Step, own_progress, step_after, taken_over
-from eosframework.backfill.takeover import Sign, wait_for_turn
+from eosframework.backfill.tasks.equipment import Equipment
+from eosframework.backfill.tasks.outcomes import Step, own_progress, step_after, taken_over
+from eosframework.backfill.tasks.takeover import Sign, wait_for_turn
 from eosframework.errors import (
     ClusterUnreachable,
     OutcomeUnknown,

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.arrow import BatchFunction, RecordBatch, extended, map_batches
-from eosframework.backfill.packing import unpack
-from eosframework.backfill.rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
+from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, extended, map_batches
+from eosframework.backfill.spark.rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
 from eosframework.backfill.stages import writers_of
+from eosframework.backfill.tasks.packing import unpack
 from eosframework.processing.compile import compile_part, compile_source
 from eosframework.processing.ports import Message
 from eosframework.processing.queues import TimeOf

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.job import PinnedFile
-from eosframework.backfill.jvm import file_system_of, hadoop_path, reason_of
+from eosframework.backfill.spark.jvm import file_system_of, hadoop_path, reason_of
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:

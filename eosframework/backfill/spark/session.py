@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.jvm import jvm_of, reason_of
-from eosframework.backfill.preflight import check_packages, check_session
+from eosframework.backfill.spark.jvm import jvm_of, reason_of
+from eosframework.backfill.spark.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
 from eosframework.errors import ComponentFailed, ConfigurationError

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from eosframework.backfill.job import TaskProgress
 from eosframework.backfill.log import JobLog
-from eosframework.backfill.marking import MarkedOutput
-from eosframework.backfill.packing import unpack
-from eosframework.backfill.work import Work
+from eosframework.backfill.tasks.marking import MarkedOutput
+from eosframework.backfill.tasks.packing import unpack
+from eosframework.backfill.tasks.work import Work
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.arrow import RecordBatch
+from eosframework.backfill.spark.arrow import RecordBatch
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:

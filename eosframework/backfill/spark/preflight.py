@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.jvm import class_exists
+from eosframework.backfill.spark.jvm import class_exists
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:

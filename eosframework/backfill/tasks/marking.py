@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eosframework.backfill.rows import WRITER_HEADER
+from eosframework.backfill.spark.rows import WRITER_HEADER
 from eosframework.errors import TransactionError
 from eosframework.processing.ports import TransactionalOutput
 

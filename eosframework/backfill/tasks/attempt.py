@@ -43,12 +43,12 @@ from contextlib import suppress
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.chunk import Chunk, Run, place_of
-from eosframework.backfill.equipment import Equipment, equipped
 from eosframework.backfill.job import TaskProgress
-from eosframework.backfill.tally import Tally
-from eosframework.backfill.tenure import Tenure, run_mark
-from eosframework.backfill.work import Work
+from eosframework.backfill.tasks.chunk import Chunk, Run, place_of
+from eosframework.backfill.tasks.equipment import Equipment, equipped
+from eosframework.backfill.tasks.tally import Tally
+from eosframework.backfill.tasks.tenure import Tenure, run_mark
+from eosframework.backfill.tasks.work import Work
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.chunk import Run
-from eosframework.backfill.takeover import Sign, wait_for_turn
+from eosframework.backfill.tasks.chunk import Run
+from eosframework.backfill.tasks.takeover import Sign, wait_for_turn
 from eosframework.config import Settings
 from eosframework.errors import (
     DatabaseAway,
