@@ -92,6 +92,8 @@ class Backfilling:
         source = f"{INPUT}=csv:{self.archive};record={flight.__module__}:{flight.__name__}"
         arguments = ["--job", JOB, "--source", f"{source};option.header=true"]
         arguments += [f"--set={setting}" for setting in SETTINGS]
+        temporary = f"-Djava.io.tmpdir={self.archive.parent}"
+        arguments += ["--spark", f"spark.driver.extraJavaOptions={temporary}"]
         self._drivers.append(self.world.start("backfill run", *arguments))
 
     def _look(self, log: JobLog, bars: Bars) -> None:
