@@ -49,6 +49,16 @@ def quiet_bridge() -> None:
         handler.addFilter(_is_not_of_the_bridge)
 
 
+def quiet_server(spark: SparkSession) -> None:
+    """Keep tracebacks of the server that gets counters from the JVM off the terminal.
+
+    It prints one where the JVM is killed, and whoever waits for the JVM is told as well.
+    """
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = _said_nothing
+
+
 def stop_session(spark: SparkSession) -> None:
     """End Spark; where its JVM has ended by itself, there is nothing left to do."""
     from py4j.protocol import Py4JError
@@ -56,6 +66,10 @@ def stop_session(spark: SparkSession) -> None:
     with warnings.catch_warnings(), suppress(Py4JError, OSError):
         warnings.simplefilter("ignore")
         spark.stop()
+
+
+def _said_nothing(*_: object) -> None:
+    """Stand for `socketserver.BaseServer.handle_error`."""
 
 
 def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
