@@ -83,18 +83,6 @@ def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
     assert job.findings() == []
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("moment", ["-Xmx600m", "pyspark.daemon", "backfill_stage"])
-def test_ctrl_c_at_any_moment_is_no_failure(job: SparkJob, moment: str) -> None:
-    driver = job.drive()
-    wait_until(lambda: moment in driver.log or driver.runs(moment), moment, 120)
-    below = driver.processes()
-    driver.ctrl_c()
-    assert driver.wait(60) == 0, driver.log[-6000:]
-    assert "Traceback" not in driver.log
-    wait_until(are_gone(below), "the end of all processes")
-
-
 def test_ctrl_c_leaves_no_process_and_two_drivers_at_once_go_on(job: SparkJob) -> None:
     job.gates.arm("rows")
     stopped = job.drive()

@@ -82,10 +82,6 @@ class Driver:
         """Send what a terminal sends: to all that do not have a process group of their own."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def runs(self, word: str) -> bool:
-        """Whether it has started a process with this word in its command."""
-        return any(_is(process, word) for process in self.processes())
-
     def processes(self) -> list[psutil.Process]:
         """Everything that it started and that runs."""
         return psutil.Process(self.process.pid).children(recursive=True)
