@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from types import FrameType
 
 import structlog
@@ -25,6 +26,7 @@ from eosframework.kafka.own_topics import task_counts
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.snapshot import hold_nothing
 from eosframework.kafka.worker_clients import group_settings, producer_client
 from eosframework.leasing import id_source
 from eosframework.persisting.worker import PersisterWorker
@@ -118,7 +120,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _persister(graph, settings, instance, facts, on_round)
             else:
                 state = _state(graph, settings, instance, facts, admin, shared)
-                worker = _worker(graph, settings, instance, registry, facts, on_round, state)
+                worker = _worker(graph, settings, instance, registry, facts, admin, on_round, state)
             requested = _stop_on_signals(worker)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
@@ -160,6 +162,7 @@ def _worker(
     instance: str,
     registry: Registry,
     facts: Facts,
+    admin: ClusterAdmin,
     on_round: Callable[[WorkerCounts], None],
     state: LocalState | None,
 ) -> Worker:
@@ -187,6 +190,7 @@ def _worker(
         options,
         state=state,
         purge=RecordPurger(settings.kafka).committed if graph.repartitions else None,
+        hold_nothing=partial(hold_nothing, settings.kafka, admin),
         on_round=on_round,
     )
 

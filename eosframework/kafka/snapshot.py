@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.defaults import consumer_properties
 from eosframework.kafka.properties import Role, client_properties, new_client
@@ -76,6 +77,19 @@ def read_ranges(
                 del ends[partition]
             if done:
                 consumer.incremental_unassign([KafkaPartition(*partition) for partition in done])
+
+
+def hold_nothing(settings: KafkaSettings, admin: ClusterAdmin, ranges: Ranges) -> bool:
+    """Tell whether a `read_committed` reader sees no record in any of the ranges.
+
+    What retention has removed of them is none.
+
+    Raises:
+        ClusterUnreachable: nobody answered in time.
+    """
+    bounds = admin.log_bounds(list(ranges))
+    kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
+    return not any(messages for _, messages in read_ranges(settings, kept))
 
 
 def follow(

@@ -1,13 +1,19 @@
-"""Whether everything is read that was there when the worker started."""
+"""Whether everything is read that was there when the worker started, by whoever has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from eosframework.errors import Retriable
 from eosframework.processing.plan import Plan
-from eosframework.processing.ports import InputLog
+from eosframework.processing.ports import InputLog, ProgressLedger
+from eosframework.processing.state_ports import Bounds
 from eosframework.processing.task import Task, TaskState
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
+
+LOOK_SECONDS = 1.0
+"""Between two questions about the partitions of others."""
 
 
 class CatchingUp:
@@ -15,10 +21,33 @@ class CatchingUp:
 
     What the application sends to itself gets its end when what it comes from is read; where one
     such topic feeds another one, that takes as many looks as there are topics.
+
+    A worker without partitions is not done: in a rebalance it may have given them up a moment ago,
+    and get others next. So what others have counts as well, by the committed offsets.
+
+    Args:
+        log: the worker's.
+        plan: what it runs.
+        ledger: tells where partitions begin that nobody has committed.
+        hold_nothing: tells whether there is no record in ranges of partitions; None: every offset
+            counts as one.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, log: InputLog, plan: Plan) -> None:
+    def __init__(
+        self,
+        log: InputLog,
+        plan: Plan,
+        ledger: ProgressLedger,
+        hold_nothing: Callable[[Bounds], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._log = log
+        self._plan = plan
+        self._ledger = ledger
+        self._hold_nothing = hold_nothing
+        self._clock = clock
+        self._look_at = clock()
         self._own_topics = sorted(plan.own_topics)
         self._levels = len(self._own_topics)
         self._ends = log.end_offsets(log.partitions(plan.topics))
@@ -26,12 +55,42 @@ class CatchingUp:
     def is_done(self, tasks: Iterable[Task]) -> bool:
         """Tell whether it is all read, and all that came of it."""
         tasks = list(tasks)
-        while _is_read(tasks, self._ends):
+        while _is_read(tasks, self._ends) and self._others_have_read(tasks):
             if self._levels == 0:
                 return True
             self._levels -= 1
             self._ends |= self._log.end_offsets(self._log.partitions(self._own_topics))
         return False
+
+    def _others_have_read(self, tasks: Sequence[Task]) -> bool:
+        own = {partition for task in tasks for partition in task.partitions}
+        others = sorted(self._ends.keys() - own)
+        if not others:
+            return True
+        if self._clock() < self._look_at:
+            return False
+        self._look_at = self._clock() + LOOK_SECONDS
+        try:
+            read_to = self._committed(others)
+        except Retriable:
+            return False
+        left = {p: (read_to[p], self._ends[p]) for p in others if read_to[p] < self._ends[p]}
+        return not left or (self._hold_nothing is not None and self._hold_nothing(left))
+
+    def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where each partition is, or where it begins."""
+        found: dict[TopicPartition, int] = {}
+        new: dict[str, list[Position]] = {}
+        for position in self._log.committed(partitions):
+            if position.offset is None:
+                part = self._plan.part_of(position.topic).part
+                new.setdefault(part.name, []).append(position)
+            else:
+                found[position.topic_partition] = position.offset
+        for name, positions in new.items():
+            for start in self._ledger.starting_positions(name, positions, self._log):
+                found[start.topic_partition] = start.offset or 0
+        return found
 
 
 def _is_read(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> bool:

@@ -42,6 +42,7 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.queues import ArrivalQueue, Queue, TimestampQueue
 from eosframework.processing.recovery import Recovery
+from eosframework.processing.state_ports import Bounds
 from eosframework.processing.task import Task, TaskState
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -59,6 +60,7 @@ class Worker:
     Args:
         state: of the tasks on this machine; None: no sub-topology has stores.
         purge: told how far own topics were read; may remove what lies behind.
+        hold_nothing: tells whether there is no record in ranges of partitions.
         on_round: called about ten times a second, for progress displays.
     """
 
@@ -72,6 +74,7 @@ class Worker:
         *,
         state: LocalState | None = None,
         purge: Callable[[Sequence[Position]], None] | None = None,
+        hold_nothing: Callable[[Bounds], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
@@ -79,6 +82,7 @@ class Worker:
         self.tasks: dict[TransactionalId, Task] = {}
         self._state = state
         self._purge = purge
+        self._hold_nothing = hold_nothing
         self._plan = plan
         self._log = log
         self._outputs = outputs
@@ -112,15 +116,17 @@ class Worker:
         """Consume, transform, produce and commit until `stop`.
 
         Args:
-            until_caught_up: also stop once every partition this worker was given is read to
-                the end it had at the start.
+            until_caught_up: also stop once every partition is read to the end it had at the
+                start, by this worker or by others.
 
         Raises:
             RunError: processing cannot go on; what was complete is committed.
             InstanceFenced: another worker took this one's identity over.
         """
         if until_caught_up:
-            self._catching_up = CatchingUp(self._log, self._plan)
+            self._catching_up = CatchingUp(
+                self._log, self._plan, self._ledger, self._hold_nothing, self._clock
+            )
         self.start()
         try:
             while not self._stop and not self._is_caught_up():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests.conftest import KafkaService
+from tests.support.handed_over import HandedOver
 from tests.support.pipeline import Pipeline, number_in, wait_until
 
 CHOSEN = """\
@@ -36,6 +39,21 @@ def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(
     verdict = pipeline.verify()
     assert verdict.clean, verdict
     assert pipeline.committed() == 4000
+
+
+def test_several_workers_are_caught_up_when_all_of_them_are(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Partitions change hands when the second worker joins; what is read twice counts once."""
+    name = unique_name("together")
+    together = HandedOver(kafka.bootstrap_servers, name, tmp_path / name, partitions=4)
+    try:
+        together.feed(3000)
+        workers = together.start_worker("--processes", "2", until_caught_up=True)
+        assert workers.wait(90) == 0, workers.log[-3000:]
+        assert together.totals() == 3000
+    finally:
+        together.stop()
 
 
 def test_caught_up_means_read_to_the_end_although_markers_take_offsets(

@@ -20,7 +20,7 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.snapshot import read_ranges
+from eosframework.kafka.snapshot import hold_nothing
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.processing.compile import CompiledPart, compile_part
 from eosframework.processing.local_state import LocalState
@@ -219,12 +219,7 @@ def _directory(settings: Settings) -> Generator[Path]:
 def _looks(
     settings: Settings, admin: ClusterAdmin
 ) -> Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]:
-    def holds_records(ranges: Mapping[TopicPartition, tuple[int, int]]) -> bool:
-        bounds = admin.log_bounds(list(ranges))
-        kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
-        return any(messages for _, messages in read_ranges(settings.kafka, kept))
-
-    return holds_records
+    return lambda ranges: not hold_nothing(settings.kafka, admin, ranges)
 
 
 @contextmanager

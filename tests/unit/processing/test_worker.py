@@ -22,6 +22,7 @@ from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
+from eosframework.records import Position
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
@@ -343,3 +344,22 @@ def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> Non
     run.log.pause = paused  # pyright: ignore[reportAttributeAccessIssue]
     assert run.to_the_end().values == [*range(100)]
     assert {1, 10} == set(limits)
+
+
+def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:
+    broker = broker_with(*range(5))
+    run = Run(broker)
+    done: list[bool] = []
+
+    def others_read() -> None:
+        broker.positions[P0] = Position(*P0, 5)
+        done.append(True)
+
+    def subscribe(_: Any, listener: Any) -> None:
+        run.log.listener = listener
+        run.log.next += [run.log.assign, *[lambda: None] * 30, others_read]
+
+    run.log.subscribe = subscribe
+    run.to_the_end()
+    assert done
+    assert broker.values == []
