@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +58,26 @@ def quiet_server(spark: SparkSession) -> None:
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = _said_nothing
+
+
+@contextmanager
+def ended_when_interrupted() -> Generator[None]:
+    """Let no JVM stay behind that was being started in the block when Ctrl-C came.
+
+    Nobody could reach it any more, and it waits for its caller's standard input to end, which for
+    pyspark's child is never.
+    """
+    import psutil
+
+    known = {child.pid for child in psutil.Process().children()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        for child in psutil.Process().children():
+            if child.pid not in known:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+        raise
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from eosframework.backfill.spark.jvm import jvm_of, reason_of
+from eosframework.backfill.spark.jvm import ended_when_interrupted, jvm_of, reason_of
 from eosframework.backfill.spark.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
@@ -134,7 +134,8 @@ def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     from pyspark.errors import PySparkException
 
     try:
-        return builder.getOrCreate()
+        with ended_when_interrupted():
+            return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         where = "" if master is None else f" on {master!r}"
         raise ConfigurationError(
