@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    JobOption,
+    JsonOption,
+    MasterOption,
+    SetOption,
+    SparkOption,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,18 +52,8 @@ def diff(
             help="Compare only the rows of tables for which this holds; else all are compared.",
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
-        ),
-    ] = None,
-    spark: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--spark", metavar="KEY=VALUE", help="One setting of Spark, spark.… Repeatable."
-        ),
-    ] = None,
+    master: MasterOption = None,
+    spark: SparkOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    JobOption,
+    JsonOption,
+    MasterOption,
+    SetOption,
+    SparkOption,
+)
 
 if TYPE_CHECKING:
     from eosframework.backfill.state import JobState
@@ -58,20 +66,8 @@ def run(
             help="Write beside what is there: topics and tables with _NAME behind theirs.",
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
-        ),
-    ] = None,
-    spark: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--spark",
-            metavar="KEY=VALUE",
-            help="One setting of Spark, spark.…, or of its Kafka client, kafka.… Repeatable.",
-        ),
-    ] = None,
+    master: MasterOption = None,
+    spark: SparkOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,

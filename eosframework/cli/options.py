@@ -42,6 +42,22 @@ SuffixOption = Annotated[
     ),
 ]
 
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Spark's. Default: this machine, or spark-submit's."
+    ),
+]
+
+SparkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark",
+        metavar="KEY=VALUE",
+        help="One setting of Spark, spark.…, or of its Kafka client, kafka.… Repeatable.",
+    ),
+]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
