@@ -26,6 +26,16 @@ VALUE_CHARACTERS = 200
 """Of a key or value, to people."""
 
 
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        help="Compare only the rows of tables for which this holds; else all are compared.",
+    ),
+]
+
+
 def diff(
     app_name: AppArgument,
     job: JobOption,
@@ -44,14 +54,7 @@ def diff(
     headers: Annotated[
         bool, typer.Option("--headers", help="Compare headers as well, eosframework's own apart.")
     ] = False,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="SQL",
-            help="Compare only the rows of tables for which this holds; else all are compared.",
-        ),
-    ] = None,
+    where: WhereOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
     config: ConfigOption = None,

@@ -20,52 +20,63 @@ if TYPE_CHECKING:
     from eosframework.backfill.state import JobState
 
 
+FromOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help="Where ranges begin: beginning, a time, TOPIC=WHERE or TOPIC[N]=OFFSET. "
+        "Repeatable; later ones overrule earlier ones. Default: the beginning.",
+    ),
+]
+
+ToOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        metavar="WHERE",
+        help="Where they end, likewise. Default: the end of each topic as it is now.",
+    ),
+]
+
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="TOPIC=FORMAT:PATH",
+        help="Files that stand for a topic: parquet, json (lines) or csv. Behind ';' more can "
+        "be said: key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
+        "Repeatable.",
+    ),
+]
+
+LiveFromOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--live-from",
+        metavar="WHERE",
+        help="Where live workers are to begin in topics for which files stand.",
+    ),
+]
+
+SuffixOption = Annotated[
+    str | None,
+    typer.Option(
+        "--suffix",
+        metavar="NAME",
+        help="Write beside what is there: topics and tables with _NAME behind theirs.",
+    ),
+]
+
+
 def run(
     app_name: AppArgument,
     job: JobOption,
-    start: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="WHERE",
-            help="Where ranges begin: beginning, a time, TOPIC=WHERE or TOPIC[N]=OFFSET. "
-            "Repeatable; later ones overrule earlier ones. Default: the beginning.",
-        ),
-    ] = None,
-    end: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            metavar="WHERE",
-            help="Where they end, likewise. Default: the end of each topic as it is now.",
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source",
-            metavar="TOPIC=FORMAT:PATH",
-            help="Files that stand for a topic: parquet, json (lines) or csv. Behind ';' more can "
-            "be said: key=COLUMN, record=module:function, partitioner=NAME, option.NAME=VALUE. "
-            "Repeatable.",
-        ),
-    ] = None,
-    live_from: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--live-from",
-            metavar="WHERE",
-            help="Where live workers are to begin in topics for which files stand.",
-        ),
-    ] = None,
-    suffix: Annotated[
-        str | None,
-        typer.Option(
-            "--suffix",
-            metavar="NAME",
-            help="Write beside what is there: topics and tables with _NAME behind theirs.",
-        ),
-    ] = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    source: SourceOption = None,
+    live_from: LiveFromOption = None,
+    suffix: SuffixOption = None,
     master: MasterOption = None,
     spark: SparkOption = None,
     config: ConfigOption = None,

@@ -48,21 +48,17 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         ClusterUnreachable: nobody answered within a part of `kafka.request_timeout_seconds`.
         ConfigurationError: a property cannot be used to reach the cluster.
     """
-    whole = settings.kafka
-    ClusterAdmin(_within(whole, REACH_SHARE)).cluster_id()
-    within = _within(whole, SHARE)
+    ClusterAdmin(_within(settings.kafka, REACH_SHARE)).cluster_id()
+    within = _within(settings.kafka, SHARE)
     admin = ClusterAdmin(within)
-    application = graph.application
-    sources, sinks = tuple(source_topics(graph)), tuple(sink_topics(graph))
-    registry = registry_topic(application)
     persisted = tuple(persisted_topics(graph))
-    own = list(dict.fromkeys([*sources, *sinks, *persisted, registry]))
+    own = _own_topics(graph)
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
         topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
         leases = seen("leased transactional ids", partial(_leases, graph, settings, topics))
         coordinated = pool.submit(
             ask_coordinators,
-            whole,
+            settings.kafka,
             graph,
             own,
             {} if isinstance(leases.found, Unseen) else leases.found,
@@ -70,10 +66,10 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         )
         brokers = pool.submit(seen, "settings of the brokers", partial(_brokers, admin))
         allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
-        refused = pool.submit(refused_properties, application, settings)
+        refused = pool.submit(refused_properties, graph.application, settings)
         grouped = _Grouped(graph, within, admin, topics)
-        group = pool.submit(grouped.members, application)
-        tables_group = pool.submit(grouped.members, tables_group_of(application))
+        group = pool.submit(grouped.members, graph.application)
+        tables_group = pool.submit(grouped.members, tables_group_of(graph.application))
         facts = grouped.ask("registry and committed offsets", grouped.facts)
         event_times = grouped.event_times(facts)
         told = coordinated.result()
@@ -81,13 +77,13 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             taken_at=datetime.now(UTC),
             graph=graph,
             settings=settings,
-            sources=sources,
-            sinks=sinks,
-            registry=registry,
+            sources=tuple(source_topics(graph)),
+            sinks=tuple(sink_topics(graph)),
+            registry=registry_topic(application),
             topics=topics,
             brokers=brokers.result(),
-            producer=effective_producer(settings, _smallest_bytes(topics), application),
-            consumer=effective_consumer(application, settings),
+            producer=effective_producer(settings, _smallest_bytes(topics), graph.application),
+            consumer=effective_consumer(graph.application, settings),
             refused_properties=tuple(refused.result()),
             allowed_on_cluster=allowed.result(),
             group=group.result(),
@@ -103,6 +99,12 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             persisted=persisted,
             tables_group=tables_group.result() if persisted else None,
         )
+
+
+def _own_topics(graph: Graph) -> list[str]:
+    """Return every topic that the graph names, and the registry, each once."""
+    named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
+    return list(dict.fromkeys([*named, registry_topic(graph.application)]))
 
 
 def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
