@@ -79,7 +79,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             settings=settings,
             sources=tuple(source_topics(graph)),
             sinks=tuple(sink_topics(graph)),
-            registry=registry_topic(application),
+            registry=registry_topic(graph.application),
             topics=topics,
             brokers=brokers.result(),
             producer=effective_producer(settings, _smallest_bytes(topics), graph.application),
