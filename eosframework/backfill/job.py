@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from eosframework.errors import ConfigurationError
 from eosframework.records import TopicPartition
@@ -24,7 +24,7 @@ FILES_PER_ENTRY = 1000
 
 _NAME = re.compile(r"[a-z0-9_]{1,60}")
 
-Offsets = Annotated[tuple[int, ...], Field()]
+Offsets = tuple[int, ...]
 """One for each partition of a topic, from 0."""
 
 

@@ -90,17 +90,11 @@ def _run_stage(
 ) -> None:
     """Run a stage: R1, then R2."""
     work = _work(started, state, stage)
-    frame = _rows(spark, started, state, stage, options)
+    frame = _rows(spark, started, state, stage, work.graph, options)
     if frame is not None:
         results = map_batches(frame, attempts(work), RESULT_SCHEMA)
         _watched(spark, started, results.collect, shown)
-    after = _state(started)
-    left = [
-        number
-        for number in range(stage.partitions)
-        if (task := after.tasks.get((stage.name, number))) is None or not task.complete
-    ]
-    if left:
+    if left := _state(started).incomplete(stage.name, stage.partitions):
         numbers = spark.sparkContext.parallelize(left, len(left))
         _watched(spark, started, numbers.map(finishing(work)).collect, shown)
 
@@ -136,6 +130,7 @@ def _rows(
     started: Started,
     state: JobState,
     stage: Stage,
+    graph: bytes,
     options: Mapping[str, str],
 ) -> DataFrame | None:
     """Return the rows of a stage's unfinished tasks in their order; None: there are none."""
@@ -143,7 +138,7 @@ def _rows(
         ranges = _left_in_log(state, stage)
         return _read(spark, started, ranges, options) if ranges else None
     frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
-    return in_task_order(spark, frames, pack(started.graph), stage.name, stage.partitions)
+    return in_task_order(spark, frames, graph, stage.name, stage.partitions)
 
 
 def _left_in_log(state: JobState, stage: Stage) -> dict[TopicPartition, OffsetRange]:

@@ -39,8 +39,12 @@ class JobState:
 
     def is_complete(self, sub_topology: str, partitions: int) -> bool:
         """Tell whether all tasks of a sub-topology are complete."""
-        found = (self.tasks.get((sub_topology, number)) for number in range(partitions))
-        return all(progress is not None and progress.complete for progress in found)
+        return not self.incomplete(sub_topology, partitions)
+
+    def incomplete(self, sub_topology: str, partitions: int) -> list[int]:
+        """Return the partitions of a sub-topology whose tasks are not complete."""
+        tasks = {number: self.tasks.get((sub_topology, number)) for number in range(partitions)}
+        return [n for n, progress in tasks.items() if progress is None or not progress.complete]
 
 
 def to_entries(job: Job) -> dict[str, Any]:

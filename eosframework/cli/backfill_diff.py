@@ -69,7 +69,6 @@ def diff(
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff import compare, lazy_session
     from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.backfill.spark.session import KAFKA_PREFIX
     from eosframework.backfill.topic_diff import How
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs
@@ -79,11 +78,10 @@ def diff(
     configure_logs(settings.log)
     app = load_app(app_name)
     options = spark_options(spark or ())
-    for_kafka = {name: v for name, v in options.items() if name.startswith(KAFKA_PREFIX)}
     check_packages()
     how = How(last=last, headers=headers, limit=limit)
     with lazy_session(master, options) as session:
-        found = compare(session, app, settings, job, suffix, how, where=where, options=for_kafka)
+        found = compare(session, app, settings, job, suffix, how, where=where, options=options)
     if as_json:
         import orjson
 

@@ -90,7 +90,7 @@ def run(
     from eosframework.backfill.api import Backfill, spark_options
     from eosframework.backfill.shown import Shown
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
-    from eosframework.backfill.spark.session import KAFKA_PREFIX, spark_session
+    from eosframework.backfill.spark.session import spark_session
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs
 
@@ -108,12 +108,11 @@ def run(
         settings=settings,
     )
     options = spark_options(spark or ())
-    for_kafka = {name: v for name, v in options.items() if name.startswith(KAFKA_PREFIX)}
     session = spark_session(master, options)
     quiet_server(session)
     try:
         with Shown(backfill.graph) as shown:
-            state = backfill.run(session, shown.update, for_kafka)
+            state = backfill.run(session, shown.update, options)
     finally:
         stop_session(session)
     _tell(state, as_json=as_json)

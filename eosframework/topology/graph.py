@@ -310,6 +310,10 @@ class Graph:
     repartitions: tuple[Repartition, ...] = ()
     global_tables: tuple[GlobalTable, ...] = ()
 
+    def sub_topology(self, name: str) -> SubTopology:
+        """Return the one of this name, which there is."""
+        return next(part for part in self.sub_topologies if part.name == name)
+
     @property
     def whole_topics(self) -> frozenset[str]:
         """Topics that are read from their beginning, wherever the application starts.

@@ -30,7 +30,7 @@ from eosframework.processing.compile import compile_part, compile_source
 from eosframework.processing.ports import Message
 from eosframework.processing.queues import TimeOf
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Graph, SubTopology
+from eosframework.topology.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,12 +93,8 @@ def placing(graph: bytes, sub_topology: str) -> BatchFunction:
 
 def topics_in_turn(graph: bytes, sub_topology: str) -> list[str]:
     """Return source topics in the order in which records of the same time have their turn."""
-    compiled = compile_part(_part(unpack(graph), sub_topology))
+    compiled = compile_part(unpack(graph).sub_topology(sub_topology))
     return [p.topic for p in compiled.in_turn(TopicPartition(t, 0) for t in compiled.sources)]
-
-
-def _part(graph: Graph, sub_topology: str) -> SubTopology:
-    return next(part for part in graph.sub_topologies if part.name == sub_topology)
 
 
 class Places:
@@ -110,7 +106,7 @@ class Places:
     """
 
     def __init__(self, graph: Graph, sub_topology: str) -> None:
-        sources = _part(graph, sub_topology).sources
+        sources = graph.sub_topology(sub_topology).sources
         self._time_of: dict[str, TimeOf] = {s.topic: compile_source(s).time_of for s in sources}
         self._own = writers_of(graph).keys()
         self._latest: dict[tuple[str, int, str | None], int] = {}

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from eosframework.backfill.spark.java_properties import PREFIX
 from eosframework.backfill.spark.jvm import ended_when_interrupted, jvm_of, reason_of
 from eosframework.backfill.spark.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
-
-KAFKA_PREFIX = "kafka."
-"""Of options that are meant for Spark's Kafka client, not for Spark."""
 
 _CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13"
 
@@ -72,7 +70,7 @@ def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSessio
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    given = {name: v for name, v in options.items() if not name.startswith(KAFKA_PREFIX)}
+    given = {name: v for name, v in options.items() if not name.startswith(PREFIX)}
     running: Any = cast(Any, SparkContext)._active_spark_context  # noqa: SLF001
     if running is not None:
         if master is not None and master != running.master:

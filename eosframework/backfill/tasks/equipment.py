@@ -130,7 +130,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
     """
     refuse_receipts(work.settings)
     graph = unpack(work.graph)
-    part = next(part for part in graph.sub_topologies if part.name == work.sub_topology)
+    part = graph.sub_topology(work.sub_topology)
     topics = {source.topic for source in part.sources}
     own = sorted(p for p in work.starts if p.partition == partition and p.topic in topics)
     if not own:
