@@ -170,7 +170,7 @@ def _plan(
         require_free(port)
     controllers = recorded.controller_ports if recorded else ()
     if not controllers or not all(is_free(port) for port in controllers):
-        controllers = tuple(free_ports(size))
+        controllers = tuple(free_ports(size, besides=clients))
     return Layout(
         cluster_id=recorded.cluster_id if recorded else new_cluster_id(),
         ports=clients,
@@ -234,8 +234,8 @@ def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
                 ),
             )
         )
-    for directory, process in running:
-        output, _ = process.communicate()
+    ended = [(directory, process, process.communicate()[0]) for directory, process in running]
+    for directory, process, output in ended:
         if process.returncode != 0:
             said = " ".join(
                 line.strip() for line in output.splitlines() if not line.startswith("\tat ")

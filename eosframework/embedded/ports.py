@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from collections.abc import Collection
 from typing import BinaryIO
 
 import psutil
@@ -17,12 +18,20 @@ _BELOW_EPHEMERAL = range(15_000, 32_000)
 """A broker keeps its port while it is down. Ports from 32768 on are handed to outgoing
 connections, and one of those would keep a broker from coming back."""
 
+_CHANCE = random.SystemRandom()
+"""A program that seeds `random` would choose the same ports in each of its processes."""
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, outside the range of outgoing connections."""
+
+def free_ports(count: int, besides: Collection[int] = ()) -> list[int]:
+    """Ports that nothing listens on, outside the range of outgoing connections.
+
+    Args:
+        count: how many; they differ from each other.
+        besides: ports that are promised to a server which does not listen yet.
+    """
     ports: list[int] = []
-    for port in random.sample(_BELOW_EPHEMERAL, k=2_000):
-        if is_free(port):
+    for port in _CHANCE.sample(_BELOW_EPHEMERAL, k=len(_BELOW_EPHEMERAL)):
+        if port not in besides and is_free(port):
             ports.append(port)
         if len(ports) == count:
             return ports

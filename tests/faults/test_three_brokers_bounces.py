@@ -23,7 +23,9 @@ INSTANCES = ("one", "two")
 
 Replicated = Callable[..., Pipeline]
 
-hard_and_clean = pytest.mark.parametrize("hard", [True, False], ids=["hard", "clean"])
+hard_and_clean = pytest.mark.parametrize(
+    "hard", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["hard", "clean"]
+)
 
 
 @hard_and_clean

@@ -28,9 +28,9 @@ def windowed(
 @pytest.mark.parametrize(
     "fault",
     [
-        "transaction.after_produce=kill@3",
+        pytest.param("transaction.after_produce=kill@3", marks=pytest.mark.exhaustive),
         "transaction.before_commit=kill@5",
-        "transaction.after_commit=kill@5",
+        pytest.param("transaction.after_commit=kill@5", marks=pytest.mark.exhaustive),
         "state.before_write=kill@4",
     ],
 )

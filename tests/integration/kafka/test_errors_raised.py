@@ -27,6 +27,7 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.kafka.properties import client_properties
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
 from tests.support.errors_raised import RAISED, Seen, error_from_poll, error_of, raises
+from tests.support.pipeline import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -227,10 +228,10 @@ def _wait_until_forgotten(bootstrap_servers: str) -> None:
     from kafka import KafkaAdminClient
 
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    deadline = time.monotonic() + 20
     try:
-        while any(admin.list_transactions().values()):
-            assert time.monotonic() < deadline, "the transactional ids did not expire"
+        wait_until(
+            lambda: not any(admin.list_transactions().values()), "the end of transactional ids"
+        )
     finally:
         admin.close()
 
@@ -415,9 +416,11 @@ def test_a_consumer_that_was_not_polled_in_time_is_told(broker: Provocateur) -> 
     )
     join(consumer, topic)
     admin = AdminClient({"bootstrap.servers": broker.cluster.bootstrap_servers})
-    deadline = time.monotonic() + 20
-    while admin.describe_consumer_groups([group])[group].result(20).members:
-        assert time.monotonic() < deadline, "the member did not leave"
+
+    def nobody_is_there() -> bool:
+        return not admin.describe_consumer_groups([group])[group].result(20).members
+
+    wait_until(nobody_is_there, "the member's leave")
     return [(error_from_poll(consumer), "consume")]
 
 
