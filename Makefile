@@ -9,6 +9,7 @@ SIDE_BY_SIDE := -n 2 --dist loadscope --maxschedchunk 1
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	-c requirements/constraints.txt pyproject.toml
+EXTRAS := --extra arrow --extra embedded --extra postgres --extra spark
 DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -88,8 +89,8 @@ docs: .venv ## Write the generated pages of docs/ again
 
 .PHONY: lock
 lock: .venv ## Resolve the dependencies again into requirements/*.lock
-	$(COMPILE) --extra embedded --extra postgres --extra spark -o requirements/users.lock
-	$(COMPILE) --extra embedded --extra postgres --extra spark --extra dev -o requirements/dev.lock
+	$(COMPILE) $(EXTRAS) -o requirements/users.lock
+	$(COMPILE) $(EXTRAS) --extra dev -o requirements/dev.lock
 
 .PHONY: clean
 clean: ## Remove what make made; broker data and downloaded jars stay

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
 
-from eosframework.processing.conversions import as_milliseconds
+from eosframework.processing.event_times import event_time
 from eosframework.processing.generating import Run, Writer
 from eosframework.processing.lines import Slots
 from eosframework.processing.ports import Message
@@ -42,18 +41,7 @@ class CompiledSource:
 
         That it does not decode, or its function fails, is found when it is run.
         """
-        source = self.source
-        if source.timestamp is None:
-            return message.timestamp()[1]
-        try:
-            value: Any = message.value()
-            if value is not None and source.value.decode is not None:
-                value = source.value.decode(value)
-            if value is not None:
-                return as_milliseconds(source.timestamp.call(value))
-        except Exception:
-            pass
-        return message.timestamp()[1]
+        return event_time(self.source, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +80,21 @@ class CompiledPart:
         return sorted(partitions, key=lambda p: (not self.sources[p.topic].is_table, p))
 
 
-def compile_part(part: SubTopology, *, receipts: bool = False) -> CompiledPart:
-    """Compile a sub-topology."""
+def compile_part(
+    part: SubTopology, *, receipts: bool = False, batch_rows: int | None = None
+) -> CompiledPart:
+    """Compile a sub-topology.
+
+    Args:
+        part: the sub-topology.
+        receipts: see `compile_source`.
+        batch_rows: the most rows of a batch; None: as many as the slice has.
+
+    Raises:
+        TopologyError: it has batch operators, and there is no pyarrow.
+    """
     expires = any(store.ttl_ms is not None for store in part.stores)
-    slots = Slots(has_windows=_closes(part), has_ttl=expires)
+    slots = Slots(has_windows=_closes(part), has_ttl=expires, batch_rows=batch_rows)
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
     while len(emissions) < len(slots.emitting):

@@ -33,11 +33,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from types import CodeType
 from typing import Any, Protocol
 
 from eosframework.operators.expiry import StreamTime
 from eosframework.operators.session import Journal
+from eosframework.processing.batch_lines import BatchLines, is_batch
 from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
 from eosframework.processing.ports import Message, Output
@@ -106,7 +108,7 @@ class Run(Protocol):
         """Run messages of one partition, append their outputs, return the stream time after them.
 
         Args:
-            messages: in offset order.
+            messages: in offset order; a sequence, unless an emission gives them.
             out: takes the outputs.
             stream_time: before them, in milliseconds.
             failed: is told about records that fail.
@@ -115,7 +117,7 @@ class Run(Protocol):
         ...
 
 
-class Writer(JoinLines, ProcessLines):
+class Writer(JoinLines, ProcessLines, BatchLines):
     """Writes the function line by line and remembers which step each line belongs to."""
 
     def compiled(self, name: str) -> tuple[Run, str]:
@@ -128,7 +130,14 @@ class Writer(JoinLines, ProcessLines):
         """Write what happens to each record of a source."""
         begin = self._write_begin()
         current = self._write_decode(source)
-        self._write_children(3, source.children, current)
+        for are_batches, children in groupby(source.children, is_batch):
+            if not are_batches:
+                self._write_children(3, list(children), current)
+                continue
+            for child in children:
+                assert isinstance(child, Step), "batch operators are steps"
+                self._write_batches(3, source, child, current)
+        self._write_loop(begin)
         self._leave_out_unread(current.headers)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
 
@@ -181,7 +190,10 @@ class Writer(JoinLines, ProcessLines):
 
     def _write_decode(self, source: Source) -> Current:
         self._site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
-        value = self._decode(3, "m.value()", source.value)
+        value = "None"
+        others = [child for child in source.children if not is_batch(child)]
+        if others or not source.children or source.timestamp is not None:
+            value = self._decode(3, "m.value()", source.value)
         self._site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
         key_bytes = self._variable("kb")
         self._line(3, f"{key_bytes} = m.key()")
@@ -234,7 +246,7 @@ class Writer(JoinLines, ProcessLines):
             self._line(depth, f"{topic} = as_topic({call}({self._record(current)}))")
         else:
             topic = repr(sink.topic)
-        value = self._encode(current.value, sink.value)
+        value = self._value_bytes(current, sink.value)
         key = self._key_bytes(current, sink.key)
         self._line(
             depth,
@@ -308,6 +320,8 @@ class Writer(JoinLines, ProcessLines):
                 )
             case Operator.MAP | Operator.FLAT_MAP | Operator.PROCESS:
                 self._write_record_step(depth, step, current)
+            case Operator.MAP_BATCH | Operator.FILTER_BATCH:
+                raise AssertionError(f"{step.name} stands behind a step for single records")
 
     def _write_branches(self, depth: int, step: Step, current: Current) -> None:
         """`if … elif … else`: the first predicate that holds takes the record."""

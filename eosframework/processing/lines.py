@@ -13,7 +13,7 @@ from eosframework.processing.conversions import (
     unpack_record,
 )
 from eosframework.records import Record
-from eosframework.serdes import Serde
+from eosframework.serdes import JSON, Serde
 from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError, Processor
 from eosframework.topology.joined import StreamJoin
 
@@ -29,9 +29,12 @@ class Site:
 class Slots:
     """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
 
-    def __init__(self, *, has_windows: bool = False, has_ttl: bool = False) -> None:
+    def __init__(
+        self, *, has_windows: bool = False, has_ttl: bool = False, batch_rows: int | None = None
+    ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
+        self.batch_rows = batch_rows
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
@@ -53,6 +56,7 @@ class Current:
         key_bytes: variable with the encoded key as it came in; None once the key changed.
         key_serde: what `key_bytes` is encoded with.
         before: variable with what the row was, of a change of a table; None: no such change.
+        encoded: a variable with a value, and one that has its JSON; for that value only.
     """
 
     key: str
@@ -62,6 +66,7 @@ class Current:
     key_bytes: str | None
     key_serde: Serde
     before: str | None = None
+    encoded: tuple[str, str] | None = None
 
 
 class Lines:
@@ -118,6 +123,11 @@ class Lines:
         if current.key_bytes is not None and current.key_serde.name == serde.name:
             return current.key_bytes
         return self._encode(current.key, serde)
+
+    def _value_bytes(self, current: Current, serde: Serde) -> str:
+        if current.encoded is not None and current.encoded[0] == current.value and serde == JSON:
+            return current.encoded[1]
+        return self._encode(current.value, serde)
 
     def _encode(self, variable: str, serde: Serde) -> str:
         if serde.encode is None:

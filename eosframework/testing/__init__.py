@@ -1,10 +1,10 @@
 """What users need to test their own topologies.
 
 `TopologyTestDriver` runs a topology in this process, without a broker: for what the functions and
-the topology do, and with `crash_everywhere` for what becomes of state. `TopologyDriver` is its
-small sister for topologies that keep nothing. `faults` makes a real worker crash, stop or wait at
-a named point of the protocol: for what the guarantee does. Nothing here stands in for Kafka: a
-claim about exactly-once needs a real broker.
+the topology do, with `crash_everywhere` for what becomes of state, and with `cut_everywhere` for
+functions over batches. `TopologyDriver` is its small sister for topologies that keep nothing.
+`faults` makes a real worker crash, stop or wait at a named point of the protocol: for what the
+guarantee does. Nothing here stands in for Kafka: a claim about exactly-once needs a real broker.
 """
 
 from importlib import import_module
@@ -14,7 +14,8 @@ from eosframework.testing.faults import Fault, arm, fired
 
 if TYPE_CHECKING:
     from eosframework.testing.driver import Sent, TopologyDriver
-    from eosframework.testing.topology_driver import TopologyTestDriver, crash_everywhere
+    from eosframework.testing.everywhere import crash_everywhere, cut_everywhere
+    from eosframework.testing.topology_driver import TopologyTestDriver
 
 __all__ = [
     "Fault",
@@ -23,6 +24,7 @@ __all__ = [
     "TopologyTestDriver",
     "arm",
     "crash_everywhere",
+    "cut_everywhere",
     "fired",
 ]
 
@@ -30,7 +32,8 @@ _HOMES = {
     "Sent": "driver",
     "TopologyDriver": "driver",
     "TopologyTestDriver": "topology_driver",
-    "crash_everywhere": "topology_driver",
+    "crash_everywhere": "everywhere",
+    "cut_everywhere": "everywhere",
 }
 """Modules that are imported at the first use: a worker that only arms faults needs neither."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -33,10 +33,9 @@ from eosframework.testing.memory_kafka import (
     MemoryOutputs,
 )
 from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Aggregate, Emit, Graph, Store
+from eosframework.topology.graph import Graph, Store
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
-from eosframework.topology.walk import nodes_of
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000
@@ -66,10 +65,15 @@ class TopologyTestDriver:
     Args:
         app: a Topology, a graph, or what the command line takes for APP.
         partitions: of every source topic, or by topic.
+        batch_rows: the most rows that batch operators get at once; None: as many as there are.
     """
 
     def __init__(
-        self, app: Topology | Graph | str, *, partitions: int | Mapping[str, int] = 1
+        self,
+        app: Topology | Graph | str,
+        *,
+        partitions: int | Mapping[str, int] = 1,
+        batch_rows: int | None = None,
     ) -> None:
         self.graph = graph_of(app)
         counts = _source_counts(self.graph, partitions)
@@ -80,7 +84,7 @@ class TopologyTestDriver:
         self.kafka = MemoryKafka({name: default for name in sinks} | sizes)
         self.tasks = task_counts(self.graph, sizes)
         self._serdes = sink_serdes(self.graph)
-        self._plan = self._compiled()
+        self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
         self._state = KeptState()
         self._crash_at: int | None = None
@@ -258,11 +262,11 @@ class TopologyTestDriver:
         idle = not any(task.in_transaction or task.has_pending for task in tasks)
         return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
 
-    def _compiled(self) -> Plan:
+    def _compiled(self, batch_rows: int | None) -> Plan:
         graph = self.graph
         return Plan(
             graph.application,
-            {part.name: compile_part(part) for part in graph.sub_topologies},
+            {p.name: compile_part(p, batch_rows=batch_rows) for p in graph.sub_topologies},
             lambda part, number: TransactionalId.make(graph.application, part, number),
             own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
         )
@@ -337,70 +341,6 @@ def graph_of(app: Topology | Graph | str) -> Graph:
     if isinstance(app, Graph):
         return app
     return resolve(app.loaded() if isinstance(app, Topology) else load_app(app))
-
-
-def crash_everywhere(
-    app: Topology | Graph | str,
-    scenario: Callable[[TopologyTestDriver], None],
-    *,
-    partitions: int | Mapping[str, int] = 1,
-) -> int:
-    """Run a scenario once without a crash, then once per step of the cycle with a crash there.
-
-    Each time the last value of every key of every topic, and every store, have to be what they
-    were without; with one partition also every record in between.
-
-    Args:
-        app: as for the driver.
-        scenario: sends records and runs them.
-        partitions: as for the driver.
-
-    Returns:
-        At how many steps it was made to crash.
-
-    Raises:
-        AssertionError: names the step and what differs.
-    """
-    graph = graph_of(app)
-    whole = TopologyTestDriver(graph, partitions=partitions)
-    scenario(whole)
-    expected = _outcome(whole)
-    for step in range(1, whole.steps + 1):
-        driver = TopologyTestDriver(graph, partitions=partitions)
-        driver.crash_at(step)
-        scenario(driver)
-        assert driver.crashed, f"the scenario did not come to step {step}; is it deterministic?"
-        found = _outcome(driver)
-        for name in expected:
-            assert found[name] == expected[name], (
-                f"after a crash at step {step} of {whole.steps}, {name} differs: "
-                f"{found[name]!r:.500}, expected {expected[name]!r:.500}"
-            )
-    return whole.steps
-
-
-def _outcome(driver: TopologyTestDriver) -> dict[str, Any]:
-    """Return what a scenario left: all records where their order is given, and the last ones."""
-    graph, outcome = driver.graph, dict[str, Any]()
-    exact = max(driver.tasks.values(), default=1) == 1 and not _emits_at_commits(graph)
-    topics = {topic for part in graph.sub_topologies for topic in part.sink_topics}
-    for topic in sorted(topics):
-        logs = [driver.kafka.logs[p] for p in driver.kafka.partitions_of(topic)]
-        records = [(m.key_, m.value_, m.timestamp_) for log in logs for m in log.messages]
-        last = {key: value for key, value, _ in records}
-        outcome[f"topic {topic}"] = records if exact else last
-    for part in graph.sub_topologies:
-        for store in part.stores:
-            outcome[f"store {store.name}"] = driver.state(store.name)
-    return outcome
-
-
-def _emits_at_commits(graph: Graph) -> bool:
-    return any(
-        isinstance(node, Aggregate) and node.emit is Emit.COMMIT
-        for part in graph.sub_topologies
-        for node in nodes_of(part)
-    )
 
 
 def _source_counts(graph: Graph, partitions: int | Mapping[str, int]) -> dict[str, int]:

@@ -184,6 +184,11 @@ def _describe_step(step: Step) -> dict[str, Any]:
         "on_error": _describe_policy(step.on_error),
         "next": [child.name for child in step.children],
     }
+    if step.columns is not None:
+        described["columns"] = [
+            {"name": name, "type": kind, "required": name in step.columns.required}
+            for name, kind in step.columns.types
+        ]
     if step.branches:
         described["branches"] = [
             {"predicate": predicate and predicate.name, "next": [child.name for child in nodes]}

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from eosframework.serdes import Serde
+from eosframework.topology.batched import Columns
 from eosframework.topology.emit import Emit as Emit
 from eosframework.topology.joined import (
     GlobalTable,
@@ -38,6 +39,8 @@ class Operator(StrEnum):
     MAP = "map"  # Record -> Record or (key, value)
     FLAT_MAP = "flat_map"  # Record -> iterable of Record or (key, value)
     PROCESS = "process"  # Record -> None or iterable of Record or (key, value)
+    MAP_BATCH = "map_batch"  # RecordBatch -> RecordBatch of as many rows
+    FILTER_BATCH = "filter_batch"  # RecordBatch -> array of booleans, one for each row
     BRANCH = "branch"  # value -> index into Step.branches, or None: the record goes nowhere
 
 
@@ -184,6 +187,7 @@ class Step:
         children: nodes that take what the step gives; a branch has none here.
         branches: of a branch only: in order, a predicate on the value (None: whatever is left)
             and the nodes that take the records for which it is the first to hold.
+        columns: of a batch operator right behind a source only: what it reads of the values.
     """
 
     name: str
@@ -193,6 +197,12 @@ class Step:
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
     branches: tuple[tuple[Function | None, list[Node]], ...] = ()
+    columns: Columns | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether its function takes many records at once."""
+        return self.operator in (Operator.MAP_BATCH, Operator.FILTER_BATCH)
 
 
 Node = Step | Sink | Aggregate | Processor | Joins

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.references import closest
+from eosframework.topology.lint_batches import batch_findings
 from eosframework.topology.lint_joins import join_findings, key_findings
 from eosframework.topology.lint_stores import store_findings
 from eosframework.topology.lint_topics import topic_findings
@@ -26,6 +27,7 @@ def lint(app: LoadedApp) -> list[Finding]:
         *table_findings(app),
         *join_findings(app),
         *store_findings(app),
+        *batch_findings(app),
     ]
     for rule in rules:
         findings.extend(rule(app))

@@ -29,8 +29,10 @@ from eosframework.topology.step_spec import GroupSpec, StepSpec
 from eosframework.topology.tabular import is_global
 from eosframework.txnid import repartition_topic
 
-KEEPS_KEY = frozenset({"filter", "map_values", "flat_map_values", "peek", "join"})
-KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicate"})
+KEEPS_KEY = frozenset(
+    {"filter", "map_values", "flat_map_values", "peek", "join", "map_batch", "filter_batch"}
+)
+KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicate", "filter_batch"})
 
 
 def kept_serde(step: StepSpec, keyed: KeyedSpec) -> str:

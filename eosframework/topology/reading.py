@@ -288,7 +288,8 @@ def _model_of(model: type[BaseModel], *path: str) -> type[BaseModel]:
     """Return the model of a field, and of a field of that one; none is as good as the last one."""
     for name in path:
         field = model.model_fields.get(name)
-        inner = () if field is None else (field.annotation, *get_args(field.annotation))
+        inner = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        inner += [member for annotated in inner for member in get_args(annotated)]
         found = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]
         model = found[0] if found else model
     return model

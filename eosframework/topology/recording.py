@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -13,11 +13,15 @@ from pydantic import BaseModel
 from eosframework import references
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike, serde_of
+from eosframework.topology.batched import columns_of
 from eosframework.topology.loaded import Place
 from eosframework.topology.spec import DeadLetter, SinkSpec, SourceSpec, StepSpec, TableSpec
 
 FunctionLike = Callable[..., Any] | str
 """A function, or the `module:attribute` that it can be imported by."""
+
+SchemaLike = Mapping[str, str | type] | type[BaseModel] | str | Any
+"""Types of columns by name, a pydantic model, a pyarrow.Schema, or the name of one of these."""
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +84,22 @@ class Recording:
     def model(self, wanted: str | type[BaseModel]) -> str:
         """Return the name that the spec refers to a model by."""
         return wanted if isinstance(wanted, str) else self.serde(wanted)
+
+    def schema(self, operator: str, wanted: SchemaLike) -> str | dict[str, str]:
+        """Return what the spec says of the columns that a batch operator reads.
+
+        Raises:
+            TopologyError: it is no schema.
+        """
+        if isinstance(wanted, str):
+            return wanted
+        try:
+            columns = columns_of(wanted)
+        except TopologyError as error:
+            raise TopologyError(f"{caller()}: {operator}: {error}") from error
+        if isinstance(wanted, Mapping):
+            return dict(columns.types)
+        return self._remember(references.name_of(wanted) or "schema", wanted)
 
     def reference(self, operator: str, function: Any) -> str:
         """Return the name that the spec refers to a function by."""

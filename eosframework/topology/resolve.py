@@ -29,6 +29,7 @@ from eosframework.topology.graph import (
 )
 from eosframework.topology.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
 from eosframework.topology.lint import lint
+from eosframework.topology.lint_batches import declared_columns
 from eosframework.topology.loaded import LoadedApp, Severity, refusal
 from eosframework.topology.lowering import Lowered, Way, kept_serde, lower
 from eosframework.topology.parts import Part, connected_parts, in_order, name_of_part
@@ -178,6 +179,7 @@ class _Resolver:
             operator=Operator(declared.operator),
             function=self._function(declared.function),
             on_error=self._policies[stream],
+            columns=declared_columns(self._app, declared),
         )
 
     def _processor(self, stream: str, name: str, declared: ProcessSpec, way: Way) -> Processor:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from eosframework.topology.batch_spec import BatchSpec
 from eosframework.topology.declared import Declared
 from eosframework.topology.join_spec import JoinSpec
 from eosframework.topology.keyed_spec import (
@@ -38,6 +39,8 @@ OPERATORS = (
     "aggregate",
     "deduplicate",
     "join",
+    "map_batch",
+    "filter_batch",
 )
 """Operators that a step can name."""
 
@@ -69,6 +72,10 @@ class GroupSpec(Declared):
 
 def _by(group: Any) -> Any:
     return {"by": group} if isinstance(group, str) else group
+
+
+def _call(batch: Any) -> Any:
+    return {"call": batch} if isinstance(batch, str) else batch
 
 
 def _of(fold: Any) -> Any:
@@ -141,6 +148,12 @@ class StepSpec(Declared):
     join: JoinSpec | None = None
     """Put each record together with the row of a table, or with records of another stream."""
 
+    map_batch: Annotated[BatchSpec, BeforeValidator(_call)] | None = None
+    """Replace the values of a batch of records by the columns that the function makes of theirs."""
+
+    filter_batch: Annotated[BatchSpec, BeforeValidator(_call)] | None = None
+    """Keep the records of a batch for which the function's array of booleans is true."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -165,7 +178,7 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
-            case ProcessSpec():
+            case ProcessSpec() | BatchSpec():
                 return declared.call
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
@@ -184,6 +197,11 @@ class StepSpec(Declared):
     def handler(self) -> ProcessSpec | None:
         """What it declares, if it is a function with stores or timers."""
         return self.process if isinstance(self.process, ProcessSpec) else None
+
+    @property
+    def batch(self) -> BatchSpec | None:
+        """What it declares, if it works on batches of records."""
+        return self.map_batch or self.filter_batch
 
     @property
     def needs_key(self) -> bool:
@@ -206,6 +224,8 @@ class StepSpec(Declared):
                 return {(operator, "by"): declared.by}
             case ProcessSpec():
                 return {(operator, *place): f for place, f in declared.functions.items()}
+            case BatchSpec():
+                return {(operator, "call"): declared.call}
             case JoinSpec():
                 return {(operator, name): f for name, f in declared.functions.items()}
             case StoredSpec():

@@ -12,7 +12,7 @@ from eosframework.serdes import SerdeLike
 from eosframework.topology.joining import Joinable
 from eosframework.topology.keeping import StoreOptions, declared_store
 from eosframework.topology.keyed import KeyedStream
-from eosframework.topology.recording import FunctionLike, Node, Recording, caller
+from eosframework.topology.recording import FunctionLike, Node, Recording, SchemaLike, caller
 from eosframework.topology.spec import (
     DEFAULT_BRANCH,
     DeadLetter,
@@ -55,6 +55,31 @@ class Stream(Joinable):
         What it does outside of Kafka happens again when the transaction is retried.
         """
         return self._step("peek", function)
+
+    def map_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
+        """Replace the values of many records at once by the columns of `function(batch)`.
+
+        Stands right behind a source of JSON values, or behind other batch operators. How records
+        are cut into batches is not given: `function` must make of each row what it would make of
+        it alone.
+
+        Args:
+            function: takes a pyarrow.RecordBatch and returns one with as many rows, whose columns
+                are the fields of the new values. Keys, times and headers stay.
+            schema: the columns to read: types by name, a pydantic model or a pyarrow.Schema;
+                `_key` and `_timestamp` are those of the records. None: behind a batch operator.
+        """
+        return self._batch("map_batch", function, schema)
+
+    def filter_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
+        """Keep, of many records at once, those for which `function(batch)` is true.
+
+        Args:
+            function: takes a pyarrow.RecordBatch and returns an array of as many booleans; null
+                counts as false.
+            schema: as for `map_batch`.
+        """
+        return self._batch("filter_batch", function, schema)
 
     def select_key(self, function: FunctionLike) -> Stream:
         """Replace the key by `function(record)`."""
@@ -264,6 +289,11 @@ class Stream(Joinable):
             detail = error.errors()[0]
             raise TopologyError(f"{place}: to_table({table!r}): {detail['msg']}") from error
         self.node.sinks.append((declared, place))
+
+    def _batch(self, operator: str, function: FunctionLike, schema: SchemaLike | None) -> Stream:
+        reference = self.recording.reference(operator, function)
+        columns = None if schema is None else self.recording.schema(operator, schema)
+        return self.declared(operator, {"call": reference, "schema": columns})
 
     def _step(self, operator: str, function: FunctionLike) -> Stream:
         return self.declared(operator, self.recording.reference(operator, function))

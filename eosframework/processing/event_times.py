@@ -1,0 +1,27 @@
+"""When a record happened, as far as that can be told before it is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eosframework.processing.conversions import as_milliseconds
+from eosframework.processing.ports import Message
+from eosframework.topology.graph import Source
+
+
+def event_time(source: Source, message: Message) -> int:
+    """Return a message's event time; of one that has none its own timestamp.
+
+    That it does not decode, or its function fails, is found when it is run.
+    """
+    if source.timestamp is None:
+        return message.timestamp()[1]
+    try:
+        value: Any = message.value()
+        if value is not None and source.value.decode is not None:
+            value = source.value.decode(value)
+        if value is not None:
+            return as_milliseconds(source.timestamp.call(value))
+    except Exception:
+        pass
+    return message.timestamp()[1]

@@ -1,0 +1,109 @@
+"""Runs a scenario again and again under what must make no difference to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eosframework.testing.topology_driver import TopologyTestDriver, graph_of
+from eosframework.topology.builder import Topology
+from eosframework.topology.graph import Aggregate, Emit, Graph
+from eosframework.topology.walk import nodes_of
+
+BATCH_ROWS = (1, 2)
+"""Sizes of batches with which a scenario is run besides as they come."""
+
+
+def crash_everywhere(
+    app: Topology | Graph | str,
+    scenario: Callable[[TopologyTestDriver], None],
+    *,
+    partitions: int | Mapping[str, int] = 1,
+) -> int:
+    """Run a scenario once without a crash, then once per step of the cycle with a crash there.
+
+    Each time the last value of every key of every topic, and every store, have to be what they
+    were without; with one partition also every record in between.
+
+    Args:
+        app: as for the driver.
+        scenario: sends records and runs them.
+        partitions: as for the driver.
+
+    Returns:
+        At how many steps it was made to crash.
+
+    Raises:
+        AssertionError: names the step and what differs.
+    """
+    graph = graph_of(app)
+    whole = TopologyTestDriver(graph, partitions=partitions)
+    scenario(whole)
+    expected = _outcome(whole)
+    for step in range(1, whole.steps + 1):
+        driver = TopologyTestDriver(graph, partitions=partitions)
+        driver.crash_at(step)
+        scenario(driver)
+        assert driver.crashed, f"the scenario did not come to step {step}; is it deterministic?"
+        _compare(_outcome(driver), expected, f"after a crash at step {step} of {whole.steps}")
+    return whole.steps
+
+
+def cut_everywhere(
+    app: Topology | Graph | str,
+    scenario: Callable[[TopologyTestDriver], None],
+    *,
+    partitions: int | Mapping[str, int] = 1,
+) -> None:
+    """Run a scenario with records in batches as they come, then one by one and two by two.
+
+    What it leaves has to be the same each time: workers cut batches as it suits them, and cut them
+    otherwise after a crash.
+
+    Args:
+        app: as for the driver; has batch operators.
+        scenario: sends records and runs them.
+        partitions: as for the driver.
+
+    Raises:
+        AssertionError: names the size and what differs.
+    """
+    graph = graph_of(app)
+    whole = TopologyTestDriver(graph, partitions=partitions)
+    scenario(whole)
+    expected = _outcome(whole)
+    for rows in BATCH_ROWS:
+        driver = TopologyTestDriver(graph, partitions=partitions, batch_rows=rows)
+        scenario(driver)
+        _compare(_outcome(driver), expected, f"in batches of at most {rows}")
+
+
+def _compare(found: Mapping[str, Any], expected: Mapping[str, Any], when: str) -> None:
+    for name in expected:
+        assert found[name] == expected[name], (
+            f"{when}, {name} differs: {found[name]!r:.500}, expected {expected[name]!r:.500}"
+        )
+
+
+def _outcome(driver: TopologyTestDriver) -> dict[str, Any]:
+    """Return what a scenario left: all records where their order is given, and the last ones."""
+    graph, outcome = driver.graph, dict[str, Any]()
+    exact = max(driver.tasks.values(), default=1) == 1 and not _emits_at_commits(graph)
+    topics = {topic for part in graph.sub_topologies for topic in part.sink_topics}
+    for topic in sorted(topics):
+        logs = [driver.kafka.logs[p] for p in driver.kafka.partitions_of(topic)]
+        records = [(m.key_, m.value_, m.timestamp_) for log in logs for m in log.messages]
+        last = {key: value for key, value, _ in records}
+        outcome[f"topic {topic}"] = records if exact else last
+    for part in graph.sub_topologies:
+        for store in part.stores:
+            outcome[f"store {store.name}"] = driver.state(store.name)
+    return outcome
+
+
+def _emits_at_commits(graph: Graph) -> bool:
+    return any(
+        isinstance(node, Aggregate) and node.emit is Emit.COMMIT
+        for part in graph.sub_topologies
+        for node in nodes_of(part)
+    )

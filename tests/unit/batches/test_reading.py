@@ -1,0 +1,166 @@
+"""JSON values become rows, each its own; what does not fit is refused whatever comes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from eosframework.batches.reading import Reader
+from eosframework.serdes import STRING
+from eosframework.topology.batched import columns_of
+from tests.unit.processing.messages import Sent
+
+TYPES = {"n": "int64", "x": "float64", "s": "string", "b": "bool"}
+
+rows = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "x": st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9),
+        "s": st.none() | st.text(),
+        "b": st.none() | st.booleans(),
+        "other": st.none() | st.lists(st.dictionaries(st.text(), st.text(), max_size=2)),
+    },
+)
+
+
+def reader(declared: Any) -> Reader:
+    return Reader(columns_of(declared), STRING, lambda message: message.timestamp()[1])
+
+
+def read(values: list[bytes], declared: Any = TYPES) -> list[dict[str, Any]]:
+    messages = [Sent(value, key_=b"k%d" % i, time=i) for i, value in enumerate(values)]
+    return reader(declared).read(messages, values).to_pylist()
+
+
+@given(st.lists(rows, min_size=1, max_size=20), st.booleans())
+def test_rows_are_what_the_json_serde_decodes(values: list[dict[str, Any]], pretty: bool) -> None:
+    option = orjson.OPT_INDENT_2 if pretty else None
+    found = read([orjson.dumps(value, option=option) for value in values])
+    assert found == [{name: value.get(name) for name in TYPES} for value in values]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b" ",
+        b"null",
+        b"3",
+        b"[]",
+        b"{",
+        b"}",
+        b'{"n":1',
+        b'{"n":1}{"n":2}',
+        b'{"n":1} {"n":2}',
+        b'{"n":1}\n{"n":2}',
+        b'{"n":1},{"n":2}',
+        b'{"n":1}}',
+        b'{"n":"1"}',
+        b'{"n":1.5}',
+        b'{"n":9223372036854775808}',
+        b'{"x":"1"}',
+        b'{"s":1}',
+        b'{"b":1}',
+        b'{"n":{"n":1}}',
+        b'{"s":"a\nb"}',
+        b'{"s":"\xff"}',
+        b'{"n":1,}',
+        b'{"n":1} // comment',
+        b'{"n":NaN}',
+        b'{"s":"\\ud800"}',
+        b'\x00{"n":1}',
+    ],
+)
+def test_what_does_not_fit_is_refused_alone_and_among_others(bad: bytes) -> None:
+    for values in ([bad], [b'{"n":1}', bad], [bad, b'{"n":1}'], [b'{"n":1}', bad, b'{"n":1}']):
+        with pytest.raises(ValueError, match=r"."):
+            read(values)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b'{"n":1', b',"x":2}{"n":3}'),
+        (b'{"n":1}{"n":2}', b""),
+        (b"", b'{"n":1}{"n":2}'),
+        (b'{"s":"a', b'b"}{"n":1}'),
+        (b'{"other":{"n":1}', b'}{"n":1}'),
+        (b'{"other":[{"n":1}', b'{"n":2}]}{"n":1}'),
+        (b'{"n":1}\n', b'{"n":1}\n{"n":1}'),
+    ],
+)
+def test_values_that_make_sense_only_together_are_refused(first: bytes, second: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read([first, second])
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([b"{", b"}", b'"n"', b":", b"1", b",", b"\n", b" ", b'"', b"[", b"]"])
+        ).map(b"".join)
+        | st.just(b'{"n":1}'),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_together_values_give_what_each_gives_alone(values: list[bytes]) -> None:
+    alone = []
+    for value in values:
+        try:
+            alone += read([value])
+        except ValueError:
+            alone.append(None)
+    try:
+        together = read(values)
+    except ValueError:
+        assert None in alone
+    else:
+        assert together == alone
+
+
+def test_a_field_that_comes_twice_does_not_shift_others() -> None:
+    values = [b'{"n":1,"n":2}', b'{"n":3}']
+    try:
+        found = read(values)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            read(values[:1])
+    else:
+        assert [row["n"] for row in found] == [found[0]["n"], 3]
+
+
+def test_key_and_time_are_columns_where_the_schema_names_them() -> None:
+    declared = {"_timestamp": "timestamp[ms]", "n": int, "_key": str}
+    [_, second] = read([b'{"n":1}', b'{"n":2,"_key":"no"}'], declared)
+    assert list(second) == ["_timestamp", "n", "_key"]
+    assert (second["n"], second["_key"], second["_timestamp"].timestamp()) == (2, "k1", 0.001)
+
+
+def test_key_and_time_alone_need_no_value_that_is_an_object() -> None:
+    assert read([b"3"], {"_timestamp": "int64"}) == [{"_timestamp": 0}]
+
+
+class Price(BaseModel):
+    price: float
+    origin: str | None = None
+
+
+def test_a_model_says_what_is_required() -> None:
+    assert read([b'{"price":1}'], Price) == [{"price": 1.0, "origin": None}]
+    with pytest.raises(ValueError, match="'price' is null or missing"):
+        read([b'{"price":1}', b"{}"], Price)
+
+
+def test_a_schema_of_pyarrow_may_nest() -> None:
+    schema = pa.schema([pa.field("at", pa.struct([("x", pa.int64())]), nullable=False)])
+    assert read([b'{"at":{"x":1,"y":2}}'], schema) == [{"at": {"x": 1}}]
+    with pytest.raises(ValueError, match="'at' is null or missing"):
+        read([b"{}"], schema)
