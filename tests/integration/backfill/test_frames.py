@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from eosframework import Topology
@@ -25,6 +27,10 @@ def tenfold(value: dict[str, int]) -> dict[str, int]:
     return {"n": value["n"] * 10}
 
 
+def halves(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"half": pc.divide(pc.cast(batch["n"], pa.float64()), 2.0)})
+
+
 def numbers() -> Topology:
     app = Topology("numbers")
     stream = app.stream("numbers.in", key=str, value=dict).filter(is_odd).map_values(tenfold)
@@ -43,6 +49,17 @@ def test_rows_go_through_the_operators_of_the_worker(spark: SparkSession) -> Non
     }
     assert {(bytes(r.key), bytes(r.value), r.timestamp) for r in found} == expected
     assert {r.topic for r in found} == {"numbers.out"}
+
+
+def test_batch_operators_take_the_rows_at_once(spark: SparkSession) -> None:
+    app = Topology("numbers")
+    stream = app.stream("numbers.in", value=dict)
+    stream.map_batch(halves, schema={"n": "int64"}).on_error("skip").to("numbers.out")
+    values = [orjson.dumps({"n": n} if n % 7 else {"n": "none"}) for n in range(40)]
+    frame = spark.createDataFrame([(value,) for value in values], "value binary")
+    found = outputs_of(app, frame).collect()
+    expected = {orjson.dumps({"half": n / 2}) for n in range(40) if n % 7}
+    assert {bytes(row.value) for row in found} == expected
 
 
 def test_what_needs_an_order_is_refused_by_name(spark: SparkSession) -> None:

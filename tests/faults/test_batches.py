@@ -1,0 +1,40 @@
+"""Batch operators change how records are run, not what becomes of them when a worker dies."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from tests.support.pipeline import Pipeline
+
+RECORDS = 4000
+
+TOPOLOGY = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps:
+      - map_batch: {call: "tests.support.batch_functions:double", schema: {n: int64}}
+    to: [{topic: NAME.doubled}]
+  tripled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:triple"}]
+    to: [{topic: NAME.tripled, value: json}]
+"""
+
+
+def test_a_worker_killed_amid_batches_is_replaced_without_a_trace(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(topology=TOPOLOGY)
+    pipeline.feed(RECORDS)
+    victim = pipeline.start_worker(instance="one", faults=["transaction.after_produce=kill@3"])
+    victim.wait_for_fault("transaction.after_produce")
+    assert victim.wait() == -signal.SIGKILL
+    pipeline.feed(RECORDS)
+    pipeline.finish(instance="one")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
