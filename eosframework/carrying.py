@@ -20,6 +20,7 @@ from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.reposition import COMMITTED, Wish, by_partition, offsets_for
+from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.processing.plan import WorkerCounts
@@ -150,8 +151,17 @@ def persister_worker(
     instance: str,
     facts: Facts,
     on_round: Callable[[WorkerCounts], None],
+    statistics: ClientStatistics | None = None,
 ) -> PersisterWorker:
     """Return the worker that carries a graph's topics into tables.
+
+    Args:
+        graph: of the application.
+        settings: of the worker.
+        instance: its name.
+        facts: about the cluster, as found at the start.
+        on_round: called about ten times a second.
+        statistics: looks at the consumer; None: nobody does.
 
     Raises:
         ConfigurationError: no database is named, or a property would break the guarantee.
@@ -161,6 +171,7 @@ def persister_worker(
         tables_group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         repositioning="eosframework positions set APP --tables",
+        statistics=statistics,
     )
     topic_ids = {p.topic: str(facts.topics[p.topic].topic_id) for p in graph.persisters}
     return PersisterWorker(

@@ -21,6 +21,9 @@ _ONE_CLUSTER = (
     "kafka.bootstrap_servers names"
 )
 
+_ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
+"""A host and a port; an IPv6 host in brackets."""
+
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",
@@ -150,12 +153,11 @@ class WorkerSettings(_Section):
     before it goes on with the others. More makes joins and windows exact where producers write
     late; 0 waits only for what is already there."""
 
-    http_address: str | None = Field(
-        default=None, pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
-    )
-    """Where a worker answers over HTTP, as host:port, for example 127.0.0.1:8080: /health, and
-    /state with what its stores hold, for anybody who reaches it. Of several --processes each has
-    the next port; port 0 is any free one, which the event http_serving tells. None: nowhere."""
+    http_address: str | None = Field(default=None, pattern=_ADDRESS)
+    """Where a worker answers over HTTP, as host:port, for example 127.0.0.1:8080: /metrics, /livez,
+    /readyz, /status, and /state with what its stores hold, for anybody who reaches it. Of several
+    --processes each has the next port; port 0 is any free one, which the event http_serving tells.
+    None: nowhere, and nothing is measured."""
 
     leave_on_stop: bool = True
     """On a graceful stop give the partitions to other workers at once. False: keep them for
@@ -252,6 +254,10 @@ class OutboxSettings(_Section):
 
     keep_seconds: float = Field(default=10.0, ge=0)
     """Seconds for which messages stay in the outbox after they were sent."""
+
+    http_address: str | None = Field(default=None, pattern=_ADDRESS)
+    """Where a relay answers over HTTP, as host:port: /metrics, /livez, /readyz and /status. Port 0
+    is any free one, which the event http_serving tells. None: nowhere, and nothing is measured."""
 
 
 class BackfillSettings(_Section):

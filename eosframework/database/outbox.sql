@@ -117,6 +117,17 @@ FROM (
 WHERE bytes - size < $6
 ORDER BY number;
 
+-- name: backlog(through, shards, shard, limit)^
+-- How many messages of a shard are behind a number, counted up to a limit, and for how many seconds
+-- the first of them has waited.
+SELECT count(*), coalesce(greatest(extract(epoch FROM clock_timestamp() - min(at)), 0), 0)
+FROM (
+    SELECT at FROM eosframework.outbox
+    WHERE number > :through AND (:shards = 1 OR mod(lane, :shards) = :shard)
+    ORDER BY number
+    LIMIT :limit
+) AS unsent;
+
 -- name: clean(through, shards, shard, limit)!
 DELETE FROM eosframework.outbox
 WHERE number IN (

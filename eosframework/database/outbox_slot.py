@@ -20,7 +20,7 @@ from eosframework.database.pgoutput import Begun, Emitted, Ended, events
 from eosframework.database.relay_session import RelaySession, outbox_queries
 from eosframework.errors import StartRefused
 from eosframework.outbox.lanes import shard_of
-from eosframework.outbox.ports import Batch, Candidate
+from eosframework.outbox.ports import Backlog, Batch, Candidate
 from eosframework.outbox.position import Found, RelayPosition
 from eosframework.processing.ports import Output
 
@@ -116,6 +116,12 @@ class SlotSource(RelaySession):
 
     def take_in(self) -> None:
         """Do nothing: nothing was asked for ahead."""
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return how much of the log lies behind `after`; what is not ours is read as well."""
+        with self.doing("look at the log") as connection:
+            written, _ = outbox_queries.written(connection)
+        return Backlog(log_bytes=max(0, int(written) - after.through))
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Let the server forget what is behind a committed position."""

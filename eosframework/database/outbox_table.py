@@ -17,13 +17,16 @@ from eosframework.database.relay_session import RelaySession, outbox_queries
 from eosframework.errors import StartRefused
 from eosframework.outbox.frontier import Frontier, Look
 from eosframework.outbox.lanes import lane_of
-from eosframework.outbox.ports import ID_HEADER, Batch, Candidate
+from eosframework.outbox.ports import ID_HEADER, Backlog, Batch, Candidate
 from eosframework.outbox.position import Found, RelayPosition
 from eosframework.outbox.publishing import decode_headers
 from eosframework.processing.ports import Output
 
 CLEAN_ROWS = 5000
 CANDIDATE_ROWS = 2000
+
+COUNTED_ROWS = 10_000
+"""So many messages that wait are counted; more are estimated by their numbers."""
 
 LARGE_BYTES = 8192
 """A batch of rows that are not larger is no burden, whatever their number."""
@@ -155,6 +158,21 @@ class TableSource(RelaySession):
         if self._ahead is not None:
             with super().doing("read the outbox"):
                 self._ahead.asked.rows()
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return what lies behind `after`, finished or not."""
+        with self.doing("count what waits") as connection:
+            count, seconds = outbox_queries.backlog(
+                connection,
+                through=after.through,
+                shards=self.shards,
+                shard=shard,
+                limit=COUNTED_ROWS,
+            )
+            if count == COUNTED_ROWS:
+                number, _ = outbox_queries.numbers(connection)
+                count = max(count, (number - after.through) // self.shards)
+        return Backlog(messages=count, oldest_seconds=float(seconds))
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         """Remove some of what is behind a committed position; return whether more is left."""

@@ -30,11 +30,11 @@ class Incarnation:
     """
 
     def __init__(self, properties: Properties) -> None:
-        complete, samples = with_samples(properties)
+        complete, self.samples = with_samples(properties)
         self.producer = new_client(Producer, complete)
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
-        self.suspicion = Suspicion(samples, partial(_serve, self.producer))
+        self.suspicion = Suspicion(self.samples, partial(_serve, self.producer))
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 

@@ -24,6 +24,7 @@ from eosframework.kafka.positions import (
 )
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.rebalance import Rebalancing
+from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing import ports
 from eosframework.processing.ports import Fetched, RebalanceListener
@@ -51,6 +52,7 @@ class KafkaInputLog:
         group: the membership.
         request_timeout_seconds: for the questions to brokers.
         repositioning: the command that sets the positions, wherever they are kept.
+        statistics: looks at the consumer, for metrics; None: nobody does.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class KafkaInputLog:
         *,
         request_timeout_seconds: float = 10.0,
         repositioning: str = "eosframework positions set APP",
+        statistics: ClientStatistics | None = None,
     ) -> None:
         self._group = group
         self._repositioning = repositioning
@@ -76,6 +79,7 @@ class KafkaInputLog:
             {
                 **client,
                 **group.properties(),
+                **(statistics.consumer_properties() if statistics else {}),
                 "enable.partition.eof": True,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "error",

@@ -20,6 +20,7 @@ from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.states import State
+from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
 from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
@@ -59,6 +60,11 @@ class KafkaOutput:
     def produce(self) -> Callable[..., None]:
         """`produce(*output)` of the current producer; changes when it is recycled."""
         return self.producer.produce
+
+    @property
+    def statistics(self) -> str | None:
+        """Librdkafka's newest statistics of the current producer; None: there were none yet."""
+        return self.producer.statistics
 
     def explain(self, error: Exception) -> TransactionError:
         """Return what an exception out of `produce` means."""
@@ -209,6 +215,7 @@ class KafkaOutputs:
         topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
         watch: looks at this process's connections.
+        statistics: looks at the producers, for metrics; None: nobody does.
     """
 
     def __init__(
@@ -221,6 +228,7 @@ class KafkaOutputs:
         topics: Sequence[str] = (),
         protection: bool = True,
         watch: ConnectionWatch = PROCESS_WATCH,
+        statistics: ClientStatistics | None = None,
     ) -> None:
         self._client = dict(client)
         self._timeout_seconds = transaction_timeout_seconds
@@ -229,6 +237,7 @@ class KafkaOutputs:
         self._topics = topics
         self._protection = protection
         self._watch = watch
+        self._statistics = statistics
         self._crew = Crew(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -353,9 +362,12 @@ class KafkaOutputs:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        return KafkaOutput(
+        output = KafkaOutput(
             lambda: new_client(make, properties), self._timeout_seconds, self._client, self._topics
         )
+        if self._statistics is not None:
+            self._statistics.watch(output)
+        return output
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
         own = cast("KafkaOutput", output)

@@ -105,6 +105,11 @@ class TransactionalProducer:
         """What the producer may do next."""
         return self._states.state
 
+    @property
+    def statistics(self) -> str | None:
+        """Librdkafka's newest statistics, as JSON; None: there were none yet."""
+        return self._current.samples.text
+
     def init_transactions(self, timeout: float = -1) -> None:
         """Take the transactional.id: fence its last owner and end what that left open.
 

@@ -143,11 +143,15 @@ class StatsSamples:
     Args:
         forward: the user's own `stats_cb`, or None.
         forward_every_seconds: the interval the user asked for.
+
+    Attributes:
+        text: the newest statistics, as JSON; None: there were none yet.
     """
 
     def __init__(
         self, forward: Callable[[str], Any] | None = None, forward_every_seconds: float = 0
     ) -> None:
+        self.text: str | None = None
         self._raw: str | None = None
         self._sample: Sample | None = None
         self._forward = forward
@@ -156,7 +160,7 @@ class StatsSamples:
 
     def __call__(self, raw: str) -> None:
         """Take librdkafka's statistics, a JSON text."""
-        self._raw = raw
+        self.text = self._raw = raw
         if self._forward is not None and time.monotonic() >= self._forward_at:
             self._forward_at = time.monotonic() + self._forward_every_seconds
             self._forward(raw)

@@ -47,6 +47,22 @@ class Candidate:
     within: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits to be sent.
+
+    Args:
+        messages: how many, estimated where there are many; None: the source does not count them.
+        oldest_seconds: since when the first of them waits; 0: none does; None: not known.
+        log_bytes: of the database's log that cannot be removed before it is read; None: the
+            source is no log.
+    """
+
+    messages: int | None = None
+    oldest_seconds: float | None = None
+    log_bytes: int | None = None
+
+
 class OutboxSource(Protocol):
     """One session with the database that holds the outbox.
 
@@ -105,6 +121,10 @@ class OutboxSource(Protocol):
 
     def take_in(self) -> None:
         """Take what was asked for ahead off the database's hands: it may not be read for long."""
+        ...
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return what lies behind `after`, in a time that does not grow with it."""
         ...
 
     def clean(self, shard: int, through: RelayPosition) -> bool:

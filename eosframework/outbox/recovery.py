@@ -53,6 +53,7 @@ class Counts(Protocol):
     aborts: int
     recycles: int
     fences: int
+    unknown_outcomes: int
 
 
 @dataclass(slots=True)
@@ -119,6 +120,7 @@ class ShardRecovery:
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
+                self._counts.unknown_outcomes += 1
                 self._event("outcome_unknown", shard, error)
                 self._cases[shard.number] = _Case(abort=False, not_before=self._clock())
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -43,10 +43,12 @@ from eosframework.errors import (
 )
 from eosframework.outbox.cleaning import Cleaning
 from eosframework.outbox.lanes import fair_share
-from eosframework.outbox.ports import OutboxSource, PositionLog
+from eosframework.outbox.ports import Backlog, OutboxSource, PositionLog
 from eosframework.outbox.position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.recovery import ShardRecovery
 from eosframework.outbox.shard import Shard
+from eosframework.outbox.views import RelayCounts, RelayView, together
+from eosframework.processing.measures import Flow, Measures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId
 
@@ -59,6 +61,9 @@ UNSETTLED_SECONDS = 0.002
 BACKLOG_SECONDS = 0.5
 """How long a transaction may last while every shard has a backlog, if the interval is not longer:
 what is late already becomes visible no later, since fewer commits are waited for."""
+
+BACKLOG_LOOK_SECONDS = 2.0
+"""How old what is told of the backlog may get."""
 
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -74,17 +79,6 @@ class RelayOptions:
     commit_interval_seconds: float
     poll_interval_seconds: float
     keep_seconds: float
-
-
-@dataclass(slots=True)
-class RelayCounts:
-    """What a relay has done."""
-
-    messages: int = 0
-    commits: int = 0
-    aborts: int = 0
-    recycles: int = 0
-    fences: int = 0
 
 
 def relay_id(name: str, shard: int) -> str:
@@ -105,6 +99,7 @@ class Relay:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         on_turn: Callable[[], None] = lambda: None,
+        measured: bool = False,
     ) -> None:
         self.counts = RelayCounts()
         self._source = source
@@ -120,6 +115,11 @@ class Relay:
         self._connected = False
         self._has_run = False
         self._stands_by = False
+        self._away: str | None = None
+        self._measures = Measures()
+        self._is_measured = measured
+        self._backlog: Backlog | None = None
+        self._backlog_at = clock()
         self._interval_seconds = options.commit_interval_seconds
         self._share_at = clock()
         self._failures = 0
@@ -130,6 +130,18 @@ class Relay:
     def stop(self) -> None:
         """Ask the relay to commit what is complete and return; safe in a signal handler."""
         self._stop = True
+
+    def view(self) -> RelayView:
+        """Return what there is to see of this relay now; on the main thread."""
+        shards = {number: not self._recovery.is_out(s) for number, s in self._shards.items()}
+        return RelayView(
+            replace(self.counts),
+            shards,
+            self._stands_by,
+            self._away,
+            self._measures.snapshot(),
+            self._backlog,
+        )
 
     def run(self, *, until_caught_up: bool = False) -> RelayCounts:
         """Relay until `stop`.
@@ -171,6 +183,7 @@ class Relay:
                 raise
             self._back_off("cluster_away", error)
             return False
+        self._away = None
         if self._failures and self._shards:
             self._events.info("relay_goes_on")
             self._failures = 0
@@ -186,6 +199,7 @@ class Relay:
         running = [s for s in self._shards.values() if not self._recovery.is_out(s)]
         waits = self._source.look() if running else False
         more = self._round(running)
+        self._look_at_backlog()
         troubled = any(self._recovery.is_out(shard) for shard in self._shards.values())
         self._recovery.turn([*self._shards.values()])
         if more and not troubled:
@@ -280,6 +294,7 @@ class Relay:
                 self._positions,
                 batch_rows=self._options.batch_rows,
                 is_new=number not in entries,
+                flow=Flow(self._measures) if self._is_measured else None,
             )
             for number, output, start in zip(numbers, outputs, starts, strict=True)
         ]
@@ -314,11 +329,14 @@ class Relay:
     def _lose_session(self, error: DatabaseAway) -> None:
         """Give everything up: with the session the rights to all shards are gone."""
         self._connected = False
+        self._backlog = None
+        self.counts.database_retries += 1
         self._give_up(list(self._shards.values()))
         self._source.close()
         self._back_off("database_away", error)
 
     def _back_off(self, event: str, error: Exception) -> None:
+        self._away = event.replace("_", " ")
         seconds = min(FIRST_BACKOFF_SECONDS * 2**self._failures, LONGEST_BACKOFF_SECONDS)
         if self._failures == 0:
             self._events.warning(event, error=str(error))
@@ -346,7 +364,7 @@ class Relay:
             except TransactionError as error:
                 self._recovery.failed(shard, error)
         self._set_interval(all_left=0 < left == len(shards))
-        self._commit(ready)
+        self._commit(ready, began)
         return left > 0
 
     def _set_interval(self, *, all_left: bool) -> None:
@@ -355,23 +373,34 @@ class Relay:
         longest = max(shortest, BACKLOG_SECONDS)
         self._interval_seconds = min(self._interval_seconds * 2, longest) if all_left else shortest
 
-    def _commit(self, ready: list[Shard]) -> None:
-        """Commit (steps 6 and 7)."""
+    def _commit(self, ready: list[Shard], began: float) -> None:
+        """Commit (steps 6 and 7) what was begun in this round."""
         if not ready:
             return
         recycled: list[Shard] = []
+        started = self._clock()
         results = self._outputs.commit([shard.commit() for shard in ready])
+        over = self._clock()
+        self._measures.commit_seconds.add(over - started)
         for shard, result in zip(ready, results, strict=True):
             self.counts.recycles += result.recycled
             if result.error is not None:
                 self._recovery.failed(shard, result.error)
                 continue
-            self.counts.messages += shard.committed()
+            self.counts.messages += shard.committed(over - began)
             self.counts.commits += 1
             self._cleaning.committed(shard.number, shard.position)
             if result.recycled:
                 recycled.append(shard)
         self._recovery.recycled(recycled)
+
+    def _look_at_backlog(self) -> None:
+        """See what waits to be sent, once in a while and where somebody wants to know."""
+        if not self._is_measured or self._clock() < self._backlog_at:
+            return
+        self._backlog_at = self._clock() + BACKLOG_LOOK_SECONDS
+        looks = [self._source.backlog(n, shard.read_to) for n, shard in self._shards.items()]
+        self._backlog = together(looks)
 
     def _clean(self) -> bool:
         """Remove a part of what was sent long enough ago (step 8); return whether all is done."""

@@ -12,6 +12,7 @@ from eosframework import failpoints
 from eosframework.errors import DataRejected, RunError
 from eosframework.outbox.ports import OutboxSource, PositionLog
 from eosframework.outbox.position import RelayPosition
+from eosframework.processing.measures import Flow
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
 
 FULL_QUEUE_SECONDS = 0.05
@@ -29,6 +30,7 @@ class Shard:
         is_new: the position is not in Kafka yet; the first transaction brings it there, with
             messages or without.
         batch_rows: messages that are read at once.
+        flow: counts what goes through by topic; None: nobody wants to know.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Shard:
         *,
         batch_rows: int,
         is_new: bool = False,
+        flow: Flow | None = None,
     ) -> None:
         self.number = number
         self.output = output
@@ -51,6 +54,7 @@ class Shard:
         self._read_to = position
         self.is_new = is_new
         self._is_open = False
+        self._flow = flow
         self._last: Output | None = None
         self._positions = positions
         self._batch_rows = batch_rows
@@ -61,6 +65,11 @@ class Shard:
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self._is_open
+
+    @property
+    def read_to(self) -> RelayPosition:
+        """Behind what is read next."""
+        return self._read_to
 
     def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
         """Send what is final until nothing is left or `is_over` (steps 2 to 5).
@@ -97,19 +106,28 @@ class Shard:
         """Return this shard's part in a round of commits; its position is among the outputs."""
         return Commit(self.output, [], None)
 
-    def committed(self) -> int:
-        """Take the transaction as committed and return how many messages it held."""
+    def committed(self, seconds: float) -> int:
+        """Take the transaction as committed and return how many messages it held.
+
+        Args:
+            seconds: since it was begun.
+        """
         assert self.sent is not None, "what was never filled cannot be committed"
         self.position, rows = self.sent, self.rows
         if self._limit is not None:
             self._limit = self._limit * 2 if self._limit * 2 < self._batch_rows else None
         self.fences_in_a_row = self.aborts_in_a_row = 0
+        if self._flow is not None:
+            self._flow.committed(rows, seconds)
         self.rows = 0
         self._is_open = self.is_new = False
         return rows
 
     def start_at(self, position: RelayPosition) -> None:
         """Take a committed position as the truth, and forget what was produced behind it."""
+        if self._flow is not None:
+            self._flow.dropped()
+            self._flow.settled(committed=self.sent is not None and position.is_at(self.sent))
         self.position = self._read_to = position
         self.sent = None
         self.rows = 0
@@ -152,6 +170,8 @@ class Shard:
         self.rows += len(outputs)
         self._last = outputs[-1] if outputs else self._last
         self._produce(outputs, source)
+        if self._flow is not None:
+            self._flow.wrote(outputs)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import structlog
 
@@ -42,11 +41,14 @@ from eosframework.errors import (
     RowRefused,
     TransactionError,
 )
-from eosframework.persisting.ports import Batch, Claim, RowStore
+from eosframework.persisting.ports import Claim, RowStore
 from eosframework.persisting.rows import RowMaker
+from eosframework.persisting.tasks import PartitionTask, TaskState
+from eosframework.processing.measures import Measures
 from eosframework.processing.pacing import CommitPace
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import Fetched, InputLog
+from eosframework.processing.views import WorkerView
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Persister
 
@@ -75,49 +77,6 @@ class PersisterOptions:
     leave_on_stop: bool
 
 
-class TaskState(StrEnum):
-    """Where a partition's task is in its life."""
-
-    UNCLAIMED = "unclaimed"
-    RUNNING = "running"
-    CLOSED = "closed"
-
-
-@dataclass(slots=True)
-class _Task:
-    """One partition: its claim, and the rows that wait to be written."""
-
-    partition: TopicPartition
-    maker: RowMaker
-    state: TaskState = TaskState.UNCLAIMED
-    batch: Batch | None = None
-    end_reached: int = 0
-    claim_at: float = 0.0
-    attempts: int = 0
-    overtaken: int = 0
-    records: int = 0
-    failure: EosError | None = None
-
-    @property
-    def position(self) -> int:
-        """The next offset to read; 0 before it is known."""
-        return self.batch.next_offset if self.batch else 0
-
-    @property
-    def has_progress(self) -> bool:
-        """Whether a write would move the position."""
-        return self.batch is not None and self.batch.next_offset != self.batch.claim.next_offset
-
-    def begin(self, claim: Claim, offset: int) -> None:
-        """Begin a batch at `offset`; the first write of all stores it, rows or not."""
-        self.batch = self.maker.empty(claim, offset)
-
-    def drop(self, claim_at: float) -> None:
-        """Forget rows and claim."""
-        self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
-        self.records, self.end_reached, self.claim_at = 0, 0, claim_at
-
-
 class PersisterWorker:
     """Runs the cycle until it is told to stop.
 
@@ -144,7 +103,8 @@ class PersisterWorker:
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
-        self.tasks: dict[TopicPartition, _Task] = {}
+        self.tasks: dict[TopicPartition, PartitionTask] = {}
+        self._measures = Measures()
         self._makers = {persister.topic: RowMaker(persister) for persister in persisters}
         self._log = log
         self._store = store
@@ -165,6 +125,13 @@ class PersisterWorker:
     def stop(self) -> None:
         """Ask the worker to write what is complete and return; safe in a signal handler."""
         self._stop = True
+
+    def view(self) -> WorkerView:
+        """Return what there is to see of this worker now; on the main thread."""
+        tasks = tuple(task.view() for task in self.tasks.values())
+        away = None if self._away_since is None else "the database is away"
+        measured = self._measures.snapshot()
+        return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, away)
 
     def run(self, *, until_caught_up: bool = False) -> WorkerCounts:
         """Consume and write until `stop`.
@@ -197,7 +164,7 @@ class PersisterWorker:
         """Take partitions in, paused; they are claimed outside the callback (P1)."""
         self._was_assigned = True
         for partition in sorted(partitions):
-            self.tasks[partition] = _Task(partition, self._makers[partition.topic])
+            self.tasks[partition] = PartitionTask(partition, self._makers[partition.topic])
         return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
@@ -211,7 +178,7 @@ class PersisterWorker:
         """Let partitions go without a write: another worker may own them already."""
         self._release([self.tasks[p] for p in partitions if p in self.tasks], "partitions_lost")
 
-    def _release(self, tasks: Sequence[_Task], event: str) -> None:
+    def _release(self, tasks: Sequence[PartitionTask], event: str) -> None:
         for task in tasks:
             task.state = TaskState.CLOSED
             del self.tasks[task.partition]
@@ -299,7 +266,7 @@ class PersisterWorker:
 
     # --- writing ------------------------------------------------------------------------
 
-    def _write(self, tasks: Sequence[_Task]) -> None:
+    def _write(self, tasks: Sequence[PartitionTask]) -> None:
         """Write everything that waits, in one transaction, and decide what follows (P4, P5).
 
         Raises:
@@ -325,20 +292,26 @@ class PersisterWorker:
             if task.failure is not None:
                 raise task.failure
 
-    def _write_once(self, tasks: Sequence[_Task]) -> None:
+    def _write_once(self, tasks: Sequence[PartitionTask]) -> None:
         batches = [task.batch for task in tasks if task.batch is not None]
+        started = self._clock()
         written = self._store.write(batches)
+        self._measures.commit_seconds.add(self._clock() - started)
         failpoints.hit("persister.after_commit")
         self.counts.commits += 1
         self.counts.dead_letters += written.dead_letters
         self.counts.skipped += written.skipped
         for task, batch in zip(tasks, batches, strict=True):
             self.counts.records += task.records
+            self._measures.read[task.partition.topic] += task.records
             task.records = task.overtaken = 0
             task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
+        self._measures.transaction_records.add(sum(batch.size for batch in batches))
+        for rows in (rows for batch in batches for rows in batch.tables):
+            self._measures.written[rows.table.table] += len(rows.rows)
         self._tell_group([Position(*b.claim.partition, b.next_offset) for b in batches])
 
-    def _overtaken(self, tasks: Sequence[_Task], error: Overtaken) -> list[_Task]:
+    def _overtaken(self, tasks: Sequence[PartitionTask], error: Overtaken) -> list[PartitionTask]:
         """Let go what others claimed; return what is still this process's."""
         gone = [task for task in tasks if task.partition in error.partitions]
         for task in gone:
@@ -355,16 +328,17 @@ class PersisterWorker:
         self._log.pause([task.partition for task in gone])
         return [task for task in tasks if task not in gone]
 
-    def _cut(self, tasks: Sequence[_Task], error: RowRefused) -> None:
+    def _cut(self, tasks: Sequence[PartitionTask], error: RowRefused) -> None:
         """Leave out the refused row's record and what comes after it."""
         [task] = [task for task in tasks if task.partition == error.partition]
         assert task.batch is not None
         task.batch = task.batch.up_to(error.offset)
         task.failure = RecordFailed(str(error), offset=error.offset)
 
-    def _claim_later(self, tasks: Sequence[_Task], error: EosError) -> None:
+    def _claim_later(self, tasks: Sequence[PartitionTask], error: EosError) -> None:
         """Forget what was not certainly written; what is claimed again tells how it ended."""
         now = self._clock()
+        self.counts.database_retries += isinstance(error, DatabaseAway)
         for task in tasks:
             task.attempts += 1
             pause_seconds = min(

@@ -9,7 +9,8 @@ from eosframework.errors import Retriable
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import InputLog, ProgressLedger
 from eosframework.processing.state_ports import Bounds
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 
 LOOK_SECONDS = 1.0

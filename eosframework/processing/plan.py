@@ -28,6 +28,8 @@ class WorkerCounts:
     """What a worker has done since it started, and what it has to do.
 
     Args:
+        unknown_outcomes: commits of which it had to be found out whether they were done.
+        database_retries: writes and claims that were tried again because a database was away.
         late: records that came too late for a window.
         lag: records of the input that are still to be processed.
         restoring: records of changelogs that are still to be read before every task runs.
@@ -38,6 +40,8 @@ class WorkerCounts:
     aborts: int = 0
     recycles: int = 0
     fences: int = 0
+    unknown_outcomes: int = 0
+    database_retries: int = 0
     skipped: int = 0
     dead_letters: int = 0
     late: int = 0

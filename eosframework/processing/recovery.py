@@ -42,7 +42,8 @@ from eosframework.errors import (
 from eosframework.processing.fences import FenceHistory, FenceKind, kind_of
 from eosframework.processing.ports import InputLog, TransactionalOutputs
 from eosframework.processing.progress import Outcome
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 
@@ -56,6 +57,7 @@ class Counts(Protocol):
     aborts: int
     recycles: int
     fences: int
+    unknown_outcomes: int
 
 
 @dataclass(slots=True)
@@ -273,6 +275,7 @@ class Recovery:
         task = case.task
         if case.unknown:
             became = task.outcome(positions)
+            self._counts.unknown_outcomes += 1
             self._events.info(
                 "outcome_resolved", transactional_id=str(task.identity), outcome=became.value
             )
@@ -280,7 +283,7 @@ class Recovery:
                 self._fenced(case, _overtaken(task, positions))
                 return
             if became is Outcome.COMMITTED:
-                task.fences_in_a_row = task.aborts_in_a_row = 0
+                task.took_effect()
         if case.fence is not None:
             self._events.warning(case.fence.value, transactional_id=str(task.identity))
         self._back_in_service(task, positions)

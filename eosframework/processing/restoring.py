@@ -22,7 +22,8 @@ from eosframework.errors import ClusterUnreachable, PositionLost
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.ports import Message
 from eosframework.processing.state_ports import Bounds, ChangelogReading, Changelogs, TaskStores
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import TopicPartition
 
 SLICE_SECONDS = 0.1

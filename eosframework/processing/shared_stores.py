@@ -9,11 +9,11 @@ of a scan.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from eosframework.operators.ports import CommittedStore
-from eosframework.processing.state_ports import Changes, TaskStores
+from eosframework.processing.state_ports import Changes, StoreStats, TaskStores
 
 ENTRIES_PER_TURN = 256
 
@@ -77,6 +77,14 @@ class SharedStores:
         with task.turn:
             return task.require_open().position(store)
 
+    def stats(self) -> list[StoreStats]:
+        """Return how large the stores of each task are."""
+        found: list[StoreStats] = []
+        for task in list(self._tasks.values()):
+            with task.turn:
+                found += () if task.is_closed else task.stats()
+        return found
+
     def stream_time(self, sub_topology: str, partition: int) -> int | None:
         """Return up to which stream time entries may have expired; None: not known.
 
@@ -112,6 +120,9 @@ class _Guarded:
 
     def written_at(self, name: str) -> float | None:
         return self._stores.written_at(name)
+
+    def stats(self) -> Sequence[StoreStats]:
+        return self._stores.stats()
 
     @property
     def stream_time(self) -> int | None:

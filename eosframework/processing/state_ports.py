@@ -30,6 +30,23 @@ class StoreIdentity:
     schema_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """How large a store is.
+
+    Args:
+        store: its name.
+        keys: how many there are, perhaps estimated.
+        disk_bytes: of its files.
+        memory_bytes: of what is in memory and in no file yet.
+    """
+
+    store: str
+    keys: int
+    disk_bytes: int
+    memory_bytes: int
+
+
 Changes = Iterable[tuple[bytes, bytes | None]]
 """Keys with their new entries; None deletes."""
 
@@ -76,6 +93,10 @@ class TaskStores(Protocol):
         Raises:
             RunError: the disk does not take it; nothing was applied.
         """
+        ...
+
+    def stats(self) -> Sequence[StoreStats]:
+        """Return how large each store is; any thread may ask, and it takes no longer for more."""
         ...
 
     def clear(self, name: str) -> None:

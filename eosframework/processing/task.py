@@ -20,13 +20,13 @@ The steps of a transaction, as the docstrings and the tests number them:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
 from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
 from eosframework.processing.lines import Site
+from eosframework.processing.measures import Flow
 from eosframework.processing.narrowing import Narrowing
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import Overtime, RecordTimer, locals_where
@@ -34,6 +34,7 @@ from eosframework.processing.ports import Commit, Message, Output, Transactional
 from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
+from eosframework.processing.states import TRANSITIONS, TaskState
 from eosframework.processing.windowing import TimedNode
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Emit
@@ -48,25 +49,6 @@ SLICE_RECORDS = 10_000
 TIMEOUT_SHARE = 0.9
 """Share of the transaction timeout after which a record counts as too slow: the commit itself
 needs the rest."""
-
-
-class TaskState(StrEnum):
-    """Where a task is in its life."""
-
-    ASSIGNED = "assigned"
-    RUNNING = "running"
-    RECOVERING = "recovering"
-    FENCED = "fenced"
-    CLOSED = "closed"
-
-
-TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.ASSIGNED: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
-    TaskState.RUNNING: frozenset({TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}),
-    TaskState.RECOVERING: frozenset({TaskState.ASSIGNED, TaskState.FENCED, TaskState.CLOSED}),
-    TaskState.FENCED: frozenset({TaskState.RECOVERING, TaskState.CLOSED}),
-    TaskState.CLOSED: frozenset(),
-}
 
 
 class Task:
@@ -89,6 +71,7 @@ class Task:
         queue: Queue | None = None,
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
+        flow: Flow | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
@@ -118,6 +101,7 @@ class Task:
         self._emissions = emissions
         self._narrowing: Narrowing | None = None
         self._closed_windows = False
+        self._flow = flow
         self.idle_since = clock()
         self._seconds_per_record = 0.0
 
@@ -191,6 +175,8 @@ class Task:
         if self._receipts is not None:
             self._receipts.restart(positions)
         self.drop()
+        if self._flow is not None:
+            self._flow.settled(committed=False)
         if self.stores is not None:
             self.stores.starts_at(self._stream_time)
 
@@ -256,6 +242,8 @@ class Task:
                 self._markers.pop(partition, None)
         if self._receipts is not None:
             self._receipts.committed()
+        if self._flow is not None:
+            self._flow.committed(self._records_in_transaction, self.age_seconds())
         self._began_at = None
         self._closed_windows = False
         self._records_in_transaction = 0
@@ -264,6 +252,12 @@ class Task:
             self._narrowing = self._narrowing.widened(self.positions)
         if self.stores is not None:
             self.stores.committed()
+
+    def took_effect(self) -> None:
+        """Note that the transaction that was dropped last turned out to be committed."""
+        self.fences_in_a_row = self.aborts_in_a_row = 0
+        if self._flow is not None:
+            self._flow.settled(committed=True)
 
     def reject(self, error: DataRejected) -> None:
         """The broker refuses something of this transaction: replay it in halves.
@@ -299,6 +293,8 @@ class Task:
         self._queue.clear()
         self.ends_reached.clear()
         self._out.clear()
+        if self._flow is not None:
+            self._flow.dropped()
         if self._receipts is not None:
             self._receipts.rewind()
         if self.stores is not None:
@@ -343,6 +339,8 @@ class Task:
         self.positions[partition] = position
         self._records_in_transaction += len(messages)
         self.processed += len(messages)
+        if self._flow is not None:
+            self._flow.read(partition.topic, len(messages))
         self.idle_since = self._clock()
         self._produce(self._out)
         self._out.clear()
@@ -439,8 +437,10 @@ class Task:
                     produce(*output)
                 for output in remaining:
                     produce(*output)
-                return
+                break
             except BufferError:
                 self.output.poll(0.01)
             except Exception as error:
                 raise self.output.explain(error) from error
+        if self._flow is not None:
+            self._flow.wrote(outputs)

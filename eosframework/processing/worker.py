@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -29,6 +30,7 @@ from eosframework.processing.compile import CompiledPart
 from eosframework.processing.idling import IdleWindows
 from eosframework.processing.late import LateNotice
 from eosframework.processing.local_state import LocalState
+from eosframework.processing.measures import Flow, Measures
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.pacing import CommitPace
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
@@ -43,7 +45,9 @@ from eosframework.processing.ports import (
 from eosframework.processing.queues import ArrivalQueue, Queue, TimestampQueue
 from eosframework.processing.recovery import Recovery
 from eosframework.processing.state_ports import Bounds
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
+from eosframework.processing.views import WorkerView, add_task, task_view, with_tasks
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -61,6 +65,7 @@ class Worker:
         state: of the tasks on this machine; None: no sub-topology has stores.
         purge: told how far own topics were read; may remove what lies behind.
         hold_nothing: tells whether there is no record in ranges of partitions.
+        measured: count what goes through by topic, for `view`.
         on_round: called about ten times a second, for progress displays.
     """
 
@@ -75,11 +80,14 @@ class Worker:
         state: LocalState | None = None,
         purge: Callable[[Sequence[Position]], None] | None = None,
         hold_nothing: Callable[[Bounds], bool] | None = None,
+        measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
+        self._measures = Measures()
+        self._is_measured = measured
         self._state = state
         self._purge = purge
         self._hold_nothing = hold_nothing
@@ -140,6 +148,11 @@ class Worker:
             raise
         self._close()
         return self.counts
+
+    def view(self) -> WorkerView:
+        """Return what there is to see of this worker now; on the main thread."""
+        tasks = tuple(map(task_view, self.tasks.values()))
+        return WorkerView(self._snapshot(), tasks, self._was_assigned, self._measures.snapshot())
 
     def start(self) -> None:
         """Join the group; `run` does so, and whoever calls `turn` does so first."""
@@ -238,6 +251,7 @@ class Worker:
             queue=self._new_queue(compiled, partitions),
             emissions=compiled.emissions,
             stores=stores,
+            flow=Flow(self._measures) if self._is_measured else None,
         )
 
     def _new_queue(self, compiled: CompiledPart, partitions: Sequence[TopicPartition]) -> Queue:
@@ -259,7 +273,7 @@ class Worker:
         for task in tasks:
             task.enter(TaskState.CLOSED)
             task.close_stores()
-            self._collect(task)
+            add_task(self.counts, task)
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
         self._outputs.close([task.output for task in tasks])
@@ -344,6 +358,8 @@ class Worker:
         started = self._clock()
         results = self._outputs.commit(commits, within_seconds) if commits else []
         took_seconds = self._clock() - started
+        if commits:
+            self._measures.commit_seconds.add(took_seconds)
         if any(result.recycled for result in results):
             took_seconds = 0.0  # replacing producers is no measure of the next round
         if stretched := self._pace.round_took(took_seconds):
@@ -400,26 +416,12 @@ class Worker:
     # --- the end -----------------------------------------------------------------------
 
     def _snapshot(self) -> WorkerCounts:
-        counts = self.counts
         tasks = self.tasks.values()
-        return WorkerCounts(
-            records=counts.records + sum(task.processed for task in tasks),
-            commits=counts.commits,
-            aborts=counts.aborts,
-            recycles=counts.recycles,
-            fences=counts.fences,
-            late=counts.late + sum(task.late_records for task in tasks),
-            skipped=counts.skipped + sum(task.failures.skipped for task in tasks),
-            dead_letters=counts.dead_letters + sum(t.failures.dead_letters for t in tasks),
+        return replace(
+            with_tasks(self.counts, tasks),
             lag=self._log.lag({p: o for task in tasks for p, o in task.positions.items()}),
             restoring=0 if self._state is None else self._state.records_left,
         )
-
-    def _collect(self, task: Task) -> None:
-        self.counts.records += task.processed
-        self.counts.late += task.late_records
-        self.counts.skipped += task.failures.skipped
-        self.counts.dead_letters += task.failures.dead_letters
 
     def _close_after(self, error: BaseException) -> None:
         """Commit what is complete and close, without hiding `error`."""

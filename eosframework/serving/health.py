@@ -1,59 +1,96 @@
-"""`/health`: 200 while the worker's turns go on, else 503 with the reason."""
+"""`/livez` and `/readyz`: whether the main thread's turns go on, and whether work is done.
+
+A process that is not live should be ended. One that is not ready works on what keeps it: to end it
+would make that last longer.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 
-from eosframework.processing.plan import WorkerCounts
 from eosframework.serving.pages import Answer, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a process is not ready.
+
+    Args:
+        code: a word for programs.
+        message: what is the matter, and what to look at.
+    """
+
+    code: str
+    message: str
 
 
 class Health:
     """Knows when the main thread took its last turn; it tells, any thread asks.
 
     Args:
-        longest_turn_seconds: after so long without a turn the worker counts as stuck.
-        waiting_tasks: how many tasks do not have their state yet.
+        longest_turn_seconds: after so long without a turn the process is not ready.
+        stuck_seconds: after so long it is not live.
         clock: seconds, monotonic.
     """
 
     def __init__(
         self,
         longest_turn_seconds: float,
-        waiting_tasks: Callable[[], int] = lambda: 0,
+        stuck_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._longest_turn_seconds = longest_turn_seconds
-        self._waiting_tasks = waiting_tasks
+        self._stuck_seconds = stuck_seconds
+        self._reasons: Sequence[Reason] = ()
         self._clock = clock
-        self._last: tuple[float, WorkerCounts] | None = None
+        self._began = clock()
+        self._last: float | None = None
 
-    def turn(self, counts: WorkerCounts) -> None:
-        """Say that the main thread goes on."""
-        self._last = self._clock(), counts
+    def turn(self, reasons: Sequence[Reason]) -> None:
+        """Say that the main thread goes on, and why the process is not ready; empty: it is."""
+        self._reasons = reasons
+        self._last = self._clock()
 
-    def page(self, request: Request) -> Answer:
-        """Answer for `/health`."""
+    @property
+    def turn_age_seconds(self) -> float:
+        """For how long the main thread has not told anything."""
+        return self._clock() - (self._began if self._last is None else self._last)
+
+    def reasons(self) -> list[Reason]:
+        """Return why the process is not ready; empty: it is."""
+        age = self.turn_age_seconds
+        if age > self._longest_turn_seconds:
+            return [
+                Reason(
+                    "stuck",
+                    f"the last turn was {age:.0f} s ago; a broker or a database does not answer, "
+                    f"or a function does not return",
+                )
+            ]
         if self._last is None:
-            return _not("starting", "no turn yet: the worker joins its group")
-        at, counts = self._last
-        seconds = self._clock() - at
-        if seconds > self._longest_turn_seconds:
-            return _not(
-                "stuck",
-                f"the last turn was {seconds:.0f} s ago; a broker does not answer, or a function "
-                f"does not return",
+            return [Reason("starting", "no turn yet: it joins its group, or looks at its database")]
+        return list(self._reasons)
+
+    def livez(self, request: Request) -> Answer:
+        """Answer for `/livez`."""
+        age = round(self.turn_age_seconds, 3)
+        if age > self._stuck_seconds:
+            message = f"the last turn was {age:.0f} s ago, longer than all timeouts together"
+            return _answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, [Reason("stuck", message)], turn_seconds_ago=age
             )
-        if tasks := self._waiting_tasks():
-            return _not(
-                "restoring",
-                f"{tasks} tasks wait for their state, {counts.restoring} records of changelogs",
-            )
-        content = {"status": "running", "turn_seconds_ago": round(seconds, 3)}
-        return Answer(HTTPStatus.OK, content | {"records": counts.records, "lag": counts.lag})
+        return _answer(HTTPStatus.OK, [], turn_seconds_ago=age)
+
+    def readyz(self, request: Request) -> Answer:
+        """Answer for `/readyz`."""
+        reasons = self.reasons()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        return _answer(status, reasons)
 
 
-def _not(status: str, reason: str) -> Answer:
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, {"status": status, "reason": reason})
+def _answer(status: HTTPStatus, reasons: Sequence[Reason], **more: float) -> Answer:
+    shown = [asdict(reason) for reason in reasons]
+    return Answer(status, {"ok": status is HTTPStatus.OK, "reasons": shown, **more})

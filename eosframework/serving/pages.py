@@ -26,11 +26,19 @@ class Answer:
     """What is answered.
 
     Args:
-        content: becomes JSON.
+        content: becomes JSON, or a text of its own type.
     """
 
     status: HTTPStatus
-    content: Mapping[str, Any]
+    content: Mapping[str, Any] | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is no JSON."""
+
+    content: bytes
+    content_type: str
 
 
 class NotServed(Exception):

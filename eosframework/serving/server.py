@@ -17,7 +17,7 @@ import structlog
 from eosframework.errors import ConfigurationError, EosError, UserError
 from eosframework.querying.texts import as_json
 from eosframework.serving.address import host_and_port
-from eosframework.serving.pages import Answer, NotServed, Pages, Request
+from eosframework.serving.pages import Answer, NotServed, Pages, Request, Text
 
 CLIENT_SECONDS = 5.0
 """How long a client may take to ask, or to take the answer."""
@@ -27,12 +27,13 @@ STOP_SECONDS = 0.1
 
 
 @contextmanager
-def serving(address: str, pages: Pages) -> Generator[str]:
+def serving(address: str, pages: Pages, *, setting: str = "worker.http_address") -> Generator[str]:
     """Answer for the length of a `with` block; give the address with the port that was taken.
 
     Args:
         address: `host:port`; port 0 is any free one.
         pages: what there is.
+        setting: where the address comes from, for messages.
 
     Raises:
         ConfigurationError: the address cannot be had.
@@ -42,8 +43,8 @@ def serving(address: str, pages: Pages) -> Generator[str]:
         server = _server(host, port, pages)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"worker.http_address={address!r} cannot be listened on: "
-            f"{getattr(error, 'strerror', None) or error}; give this worker another port or an "
+            f"{setting}={address!r} cannot be listened on: "
+            f"{getattr(error, 'strerror', None) or error}; give this process another port or an "
             f"address of this machine"
         ) from error
     thread = threading.Thread(
@@ -105,9 +106,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are no events of the worker."""
 
     def _send(self, answer: Answer, *, with_content: bool) -> None:
-        content = as_json(answer.content) + b"\n"
+        text = answer.content
+        if not isinstance(text, Text):
+            text = Text(as_json(text) + b"\n", "application/json")
+        content = text.content
         self.send_response(answer.status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", text.content_type)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

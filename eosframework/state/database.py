@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocksdict import Rdict, WriteBatch
 
-from eosframework.processing.state_ports import Changes, StoreIdentity
+from eosframework.processing.state_ports import Changes, StoreIdentity, StoreStats
 from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
 from eosframework.state.labels import (
@@ -20,7 +20,6 @@ from eosframework.state.labels import (
     store_key,
 )
 from eosframework.state.manifest import Manifest
-from eosframework.state.stats import StoreStats
 from eosframework.state.tuning import LABELS, Setup
 
 _STORE = "store."

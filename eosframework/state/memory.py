@@ -13,11 +13,13 @@ from weakref import WeakSet
 
 from sortedcontainers import SortedDict
 
-from eosframework.processing.state_ports import Changes, StoreIdentity, TaskStores
+from eosframework.processing.state_ports import Changes, StoreIdentity, StoreStats, TaskStores
 from eosframework.state.labels import require_positions
-from eosframework.state.stats import StoreStats
 
 CHUNK = 64
+
+MEASURED_ENTRIES = 1000
+"""From so many entries the size of all is estimated."""
 
 
 class MemoryState:
@@ -81,9 +83,12 @@ class MemoryStore:
 
     def stats(self, name: str) -> StoreStats:
         """Return how large the store is."""
-        entries = self._entries
-        size = sum(sys.getsizeof(k) + sys.getsizeof(v) for k, v in entries.items())
-        return StoreStats(name, keys=len(entries), disk_bytes=0, memory_bytes=size)
+        with self._turn:
+            keys = len(self._entries)
+            some: list[tuple[bytes, bytes]] = list(islice(self._entries.items(), MEASURED_ENTRIES))
+        size = sum(sys.getsizeof(key) + sys.getsizeof(value) for key, value in some)
+        whole = size * keys // len(some) if some else 0
+        return StoreStats(name, keys=keys, disk_bytes=0, memory_bytes=whole)
 
     def _settle(self) -> None:
         for scan in list(self._scans):

@@ -14,6 +14,7 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict
 
 from eosframework.errors import ConfigurationError, RunError
+from eosframework.processing.state_ports import StoreStats
 from eosframework.state import manifest, trouble
 from eosframework.state.column import Column
 from eosframework.state.database import family_name, measure, store_names
@@ -26,7 +27,6 @@ from eosframework.state.labels import (
     store_key,
 )
 from eosframework.state.places import has_data
-from eosframework.state.stats import StoreStats
 from eosframework.state.tuning import LABELS, SharedMemory
 
 CACHE_BYTES = 32 * 2**20
@@ -35,7 +35,7 @@ OPEN_SECONDS = 30.0
 """How long opening is tried while the worker changes its files."""
 
 FAILURES = 3
-"""So many while it changed none mean that they are damaged."""
+"""So many in a row while it changed none mean that they are damaged."""
 
 PAUSE_SECONDS = 0.02
 
@@ -138,7 +138,8 @@ def _open(directory: Path, own: str) -> StoredTask:
         try:
             task = _open_once(directory, own)
         except Exception as error:
-            failed_undisturbed += manifest.sizes(directory) == before
+            is_undisturbed = manifest.sizes(directory) == before
+            failed_undisturbed = failed_undisturbed + 1 if is_undisturbed else 0
             if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
                 raise trouble.reading(directory, error) from error
         else:

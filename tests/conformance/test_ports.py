@@ -32,7 +32,8 @@ from eosframework.processing.ports import (
     TransactionalOutputs,
 )
 from eosframework.processing.recovery import Recovery
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.pipeline import read_committed, wait_until

@@ -93,7 +93,7 @@ def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the
     totals.feed(500)
     worker = totals.start_worker(instance="one", settings=[*totals.keeping, HTTP])
     [address] = addresses(worker)
-    wait_until(lambda: ask(address, "/health")[0] == 200, "a healthy worker")
+    wait_until(lambda: ask(address, "/readyz")[0] == 200, "a worker that is ready")
     whole = expected(totals)
     wait_until(lambda: over_http(address) == whole, "all totals in the stores")
 
@@ -121,7 +121,7 @@ def test_the_state_of_a_running_worker_is_the_same_over_http_in_files_and_in_the
     assert json.dumps(whole["3"], separators=(",", ":")) in found.out
 
 
-def test_while_stores_are_brought_up_to_date_health_and_state_say_so(totals: Totals) -> None:
+def test_while_stores_are_brought_up_to_date_readyz_and_state_say_so(totals: Totals) -> None:
     totals.feed(200)
     first = totals.start_worker(until_caught_up=True, instance="one", settings=totals.keeping)
     assert first.wait() == 0
@@ -131,13 +131,14 @@ def test_while_stores_are_brought_up_to_date_health_and_state_say_so(totals: Tot
     )
     worker.wait_for_fault("state.during_restore")
     [address] = addresses(worker)
-    status, health = ask(address, "/health")
-    assert (status, health["status"]) in [(503, "restoring"), (503, "starting")]
+    status, health = ask(address, "/readyz")
+    assert (status, health["ok"]) == (503, False)
+    assert {reason["code"] for reason in health["reasons"]} <= {"restoring", "starting"}
     status, answer = ask(address, f"/state/{STORE}/3")
     assert status == 503
     assert answer["restoring"]
     worker.release()
-    wait_until(lambda: ask(address, "/health")[0] == 200, "a healthy worker")
+    wait_until(lambda: ask(address, "/readyz")[0] == 200, "a worker that is ready")
     assert over_http(address) == expected(totals)
     assert worker.events("state_restored")
 

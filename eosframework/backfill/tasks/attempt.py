@@ -61,7 +61,8 @@ from eosframework.processing.failures import describe
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.ports import Message
 from eosframework.processing.progress import Progress
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 
 PIECE_RECORDS = 2000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from eosframework.errors import DatabaseAway
-from eosframework.outbox.ports import Batch, Candidate
+from eosframework.outbox.ports import Backlog, Batch, Candidate
 from eosframework.outbox.position import Found, Origin, RelayPosition, position_key
 from eosframework.outbox.relay import Relay, RelayOptions
 from eosframework.processing.ports import Output
@@ -100,6 +100,10 @@ class MemorySource:
 
     def take_in(self) -> None:
         self._may_fail("take_in")
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        self._may_fail("backlog")
+        return Backlog(sum(row[0] > after.through for row in self._rows(shard)), 0.0)
 
     def clean(self, shard: int, through: RelayPosition) -> bool:
         self._may_fail("clean")

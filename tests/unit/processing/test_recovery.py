@@ -13,7 +13,8 @@ from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.progress import Outcome, Progress, outcome
 from eosframework.processing.recovery import Recovery
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs

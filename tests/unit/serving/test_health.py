@@ -1,68 +1,77 @@
-"""`/health` tells whether the main thread's turns go on."""
+"""`/livez` tells whether to end a process, `/readyz` whether it does its work, and why not."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
 from eosframework.config import Settings
-from eosframework.processing.plan import WorkerCounts
 from eosframework.serving.address import address_of_child, host_and_port
-from eosframework.serving.health import Health
+from eosframework.serving.health import Health, Reason
 from eosframework.serving.pages import Answer, Request
 
 
 class World:
-    """A worker as `Health` sees it."""
+    """A process as `Health` sees it."""
 
     def __init__(self) -> None:
-        self.now, self.waiting = 0.0, 0
-        self.health = Health(30.0, lambda: self.waiting, lambda: self.now)
+        self.now = 0.0
+        self.health = Health(30.0, 300.0, lambda: self.now)
 
-    def ask(self) -> Answer:
-        return self.health.page(Request([], {}))
+    def ready(self) -> tuple[HTTPStatus, Any]:
+        return answered(self.health.readyz(Request([], {})))
+
+    def live(self) -> tuple[HTTPStatus, Any]:
+        return answered(self.health.livez(Request([], {})))
 
 
-def test_a_worker_is_healthy_while_turns_go_on() -> None:
+def answered(answer: Answer) -> tuple[HTTPStatus, Any]:
+    assert isinstance(answer.content, dict)
+    assert answer.content["ok"] is (answer.status is HTTPStatus.OK)
+    return answer.status, [reason["code"] for reason in answer.content["reasons"]]
+
+
+def test_a_process_is_live_and_ready_while_turns_go_on() -> None:
     world = World()
-    assert world.ask().status is HTTPStatus.SERVICE_UNAVAILABLE
-    assert world.ask().content["status"] == "starting"
-    world.health.turn(WorkerCounts(records=7, lag=3))
+    assert world.ready() == (HTTPStatus.SERVICE_UNAVAILABLE, ["starting"])
+    assert world.live() == (HTTPStatus.OK, [])
+    world.health.turn([])
     world.now = 29.0
-    assert world.ask() == Answer(
-        HTTPStatus.OK, {"status": "running", "turn_seconds_ago": 29.0, "records": 7, "lag": 3}
-    )
+    assert world.ready() == world.live() == (HTTPStatus.OK, [])
 
 
-def test_a_worker_without_a_turn_for_long_is_stuck_until_the_next_one() -> None:
+def test_without_a_turn_for_long_it_is_not_ready_and_without_one_for_longer_not_live() -> None:
     world = World()
-    world.health.turn(WorkerCounts())
+    world.health.turn([])
     world.now = 31.0
-    assert world.ask().status is HTTPStatus.SERVICE_UNAVAILABLE
-    assert world.ask().content["status"] == "stuck"
-    assert "31 s ago" in world.ask().content["reason"]
-    world.health.turn(WorkerCounts())
-    assert world.ask().status is HTTPStatus.OK
+    assert world.ready() == (HTTPStatus.SERVICE_UNAVAILABLE, ["stuck"])
+    assert world.live() == (HTTPStatus.OK, [])
+    world.now = 301.0
+    assert world.live() == (HTTPStatus.SERVICE_UNAVAILABLE, ["stuck"])
+    world.health.turn([])
+    assert world.ready() == world.live() == (HTTPStatus.OK, [])
 
 
-def test_a_worker_whose_tasks_wait_for_their_state_says_how_much_is_left() -> None:
+def test_what_keeps_it_from_its_work_is_told_and_does_not_end_it() -> None:
     world = World()
-    world.health.turn(WorkerCounts(restoring=1234))
-    world.waiting = 2
-    assert world.ask().status is HTTPStatus.SERVICE_UNAVAILABLE
-    assert world.ask().content == {
-        "status": "restoring",
-        "reason": "2 tasks wait for their state, 1234 records of changelogs",
-    }
+    world.health.turn([Reason("restoring", "2 tasks"), Reason("away", "the database is away")])
+    assert world.ready() == (HTTPStatus.SERVICE_UNAVAILABLE, ["restoring", "away"])
+    assert world.live() == (HTTPStatus.OK, [])
+    world.health.turn([])
+    assert world.ready() == (HTTPStatus.OK, [])
 
 
+@pytest.mark.parametrize("section", ["worker", "outbox"])
 @pytest.mark.parametrize(
     ("address", "parts"),
     [("127.0.0.1:8080", ("127.0.0.1", 8080)), ("[::1]:80", ("::1", 80)), ("host:0", ("host", 0))],
 )
-def test_an_address_is_a_host_and_a_port(address: str, parts: tuple[str, int]) -> None:
-    assert Settings.model_validate({"worker": {"http_address": address}})
+def test_an_address_is_a_host_and_a_port(
+    section: str, address: str, parts: tuple[str, int]
+) -> None:
+    assert Settings.model_validate({section: {"http_address": address}})
     assert host_and_port(address) == parts
 
 

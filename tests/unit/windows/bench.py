@@ -14,7 +14,8 @@ from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.ports import Output
 from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
 from eosframework.topology.builder import Stream, Topology

@@ -1,0 +1,138 @@
+"""What a worker measures about itself: plain numbers, added up by the main thread.
+
+Nothing is counted record by record: topics are counted batch by batch, and what a transaction did
+counts when it is committed, so that repetitions do not count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from eosframework.processing.ports import Output
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+RECORDS = (1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0, 1_000_000.0)
+
+_topic_of = itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed:
+    """How values are distributed.
+
+    Args:
+        bounds: of classes, ascending; a value that is one belongs to its class.
+        counts: of values in each class, and at last of those above all bounds.
+        total: the sum of all values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+class Distribution:
+    """Counts values by classes."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def snapshot(self) -> Distributed:
+        """Return what was counted so far."""
+        return Distributed(self._bounds, tuple(self._counts), self._total)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured up to a moment; see `Measures`."""
+
+    read: Mapping[str, int]
+    written: Mapping[str, int]
+    transaction_records: Distributed
+    transaction_seconds: Distributed
+    commit_seconds: Distributed
+
+
+class Measures:
+    """Measures committed transactions.
+
+    Attributes:
+        read: records by source topic.
+        written: records by topic, or rows by table.
+        transaction_records: how many records a transaction had, or rows one of a database.
+        transaction_seconds: from begin to the end of the commit.
+        commit_seconds: of a round of commits, or of one write to a database.
+    """
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+        self.transaction_records = Distribution(RECORDS)
+        self.transaction_seconds = Distribution(SECONDS)
+        self.commit_seconds = Distribution(SECONDS)
+
+    def snapshot(self) -> Measured:
+        """Return what was measured so far."""
+        return Measured(
+            dict(self.read),
+            dict(self.written),
+            self.transaction_records.snapshot(),
+            self.transaction_seconds.snapshot(),
+            self.commit_seconds.snapshot(),
+        )
+
+
+class Flow:
+    """What goes through the transactions of one task.
+
+    Args:
+        measures: where it is added when it is committed.
+    """
+
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+        self._read: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        self._in_doubt: tuple[Counter[str], Counter[str]] | None = None
+
+    def read(self, topic: str, records: int) -> None:
+        """Count records that were taken into the open transaction."""
+        self._read[topic] += records
+
+    def wrote(self, outputs: Sequence[Output]) -> None:
+        """Count records that were produced; one call into C for all of them."""
+        self._written.update(map(_topic_of, outputs))
+
+    def committed(self, records: int, seconds: float) -> None:
+        """Take the open transaction, which was begun so long ago, as committed."""
+        self._measures.transaction_records.add(records)
+        self._measures.transaction_seconds.add(seconds)
+        self._add(self._read, self._written)
+        self._read, self._written = Counter(), Counter()
+
+    def dropped(self) -> None:
+        """Forget the open transaction, unless it turns out to have been committed."""
+        if self._read or self._written:
+            self._in_doubt = self._read, self._written
+            self._read, self._written = Counter(), Counter()
+
+    def settled(self, *, committed: bool) -> None:
+        """Say what became of the transaction that was dropped last."""
+        if committed and self._in_doubt is not None:
+            self._add(*self._in_doubt)
+        self._in_doubt = None
+
+    def _add(self, read: Counter[str], written: Counter[str]) -> None:
+        self._measures.read.update(read)
+        self._measures.written.update(written)

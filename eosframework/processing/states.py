@@ -1,0 +1,24 @@
+"""The states of a task, and which may follow which (a picture is in `processing/task.py`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class TaskState(StrEnum):
+    """Where a task is in its life."""
+
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.ASSIGNED: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
+    TaskState.RUNNING: frozenset({TaskState.RECOVERING, TaskState.FENCED, TaskState.CLOSED}),
+    TaskState.RECOVERING: frozenset({TaskState.ASSIGNED, TaskState.FENCED, TaskState.CLOSED}),
+    TaskState.FENCED: frozenset({TaskState.RECOVERING, TaskState.CLOSED}),
+    TaskState.CLOSED: frozenset(),
+}

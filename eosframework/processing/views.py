@@ -1,0 +1,66 @@
+"""What there is to see of a worker at one moment, for whoever asks from another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eosframework.processing.measures import Measured
+from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.task import Task
+from eosframework.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task.
+
+    Args:
+        read_to: by source partition, up to which offset it is read.
+    """
+
+    name: str
+    state: str
+    read_to: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker.
+
+    Args:
+        was_assigned: the group has told it at least once which partitions it has.
+        away: what the worker waits for outside Kafka, such as its database; None: nothing.
+    """
+
+    counts: WorkerCounts
+    tasks: tuple[TaskView, ...]
+    was_assigned: bool
+    measured: Measured
+    away: str | None = None
+
+
+def task_view(task: Task) -> TaskView:
+    """Return what there is to see of a task."""
+    identity = task.identity
+    return TaskView(
+        f"{identity.sub_topology}[{identity.partition}]",
+        task.state.value,
+        {partition: task.read_to(partition) for partition in task.positions},
+    )
+
+
+def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
+    """Return what was counted, together with what `tasks` have counted themselves."""
+    whole = replace(counts)
+    for task in tasks:
+        add_task(whole, task)
+    return whole
+
+
+def add_task(counts: WorkerCounts, task: Task) -> None:
+    """Add what a task has counted itself."""
+    counts.records += task.processed
+    counts.late += task.late_records
+    counts.skipped += task.failures.skipped
+    counts.dead_letters += task.failures.dead_letters

@@ -1,0 +1,144 @@
+"""What a worker tells about itself is what Kafka holds, also after aborts and fences."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Producer
+
+from tests.support.asked import (
+    ANY_PORT,
+    Scraped,
+    addresses_of,
+    get_json,
+    not_ready,
+    wait_until_ready,
+)
+from tests.support.pipeline import Pipeline, wait_until
+
+LISTENING = f"worker.http_address={ANY_PORT}"
+
+INFLATED = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  copied:
+    from: numbers
+    on_error: {dead_letter: NAME.dead}
+    steps: [{map_values: "tests.support.functions:inflate"}]
+    to: [{topic: NAME.doubled, value: json}]
+"""
+"""Its output for record 13 is larger than the topic takes, which aborts a transaction."""
+
+
+def fence(pipeline: Pipeline, partition: int) -> None:
+    """Take the id of a task away, as a second application of the same name would."""
+    producer = Producer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "transactional.id": f"{pipeline.name}-copied-{partition}",
+        }
+    )
+    producer.init_transactions(60)
+
+
+@contextmanager
+def open_transaction(pipeline: Pipeline, partition: int) -> Iterator[Callable[[], None]]:
+    """Write a record into the input and leave its transaction open, until `commit` is called."""
+    producer = Producer(
+        {
+            "bootstrap.servers": pipeline.bootstrap_servers,
+            "transactional.id": f"{pipeline.name}.upstream",
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(pipeline.source, b'{"n": 5}', b"5", partition)
+    assert producer.flush(60) == 0
+    yield lambda: producer.commit_transaction(60)
+
+
+def test_a_worker_tells_what_kafka_holds_also_after_an_abort_and_a_fence(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(
+        topology=INFLATED, partitions=2, small_outputs=True, outputs={"doubled": 1}
+    )
+    pipeline.feed(500)
+    # A fenced task waits for two heartbeats, which gives the test time to see it.
+    worker = pipeline.start_worker(settings=[LISTENING, "worker.heartbeat_interval_seconds=3"])
+    addresses = addresses_of(worker)
+
+    def read() -> float:
+        return Scraped(addresses).sum("records_read_total", topic=pipeline.source)
+
+    wait_until(lambda: read() == 500, "500 records read")
+    before = Scraped(addresses)
+    assert before.sum("transactions_total", outcome="aborted") >= 1
+    assert before.sum("dead_letters_total") >= 1
+    assert before.sum("fences_total") == 0
+
+    fence(pipeline, 0)
+    pipeline.feed(500)
+    wait_until(lambda: not_ready(addresses[0]) == ["fenced"], "readiness lost to the fence")
+    wait_until_ready(addresses[0])
+    assert Scraped(addresses).sum("fences_total") >= 1
+    wait_until(lambda: read() == pipeline.fed, "all records read")
+    wait_until(lambda: Scraped(addresses).sum("lag_records") == 0, "no lag")
+    found = Scraped(addresses)
+    for topic in (f"{pipeline.name}.doubled", f"{pipeline.name}.dead"):
+        assert found.sum("records_written_total", topic=topic) == len(pipeline.read(topic))
+    assert found.sum("records_read_total") == pipeline.fed
+    commits = found.sum("transactions_total", outcome="committed")
+    assert commits >= found.sum("transaction_records_count") > 0
+    assert found.sum("transaction_records_sum") == pipeline.fed
+    assert found.sum("commit_seconds_count") > 0
+    assert found.sum("client_round_trip_seconds", client="producer") > 0
+    assert found.sum("tasks", state="running") == 2
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_processes_of_one_worker_add_up(make_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = make_pipeline()
+    pipeline.feed(400)
+    worker = pipeline.start_worker("--processes", "2", settings=[LISTENING])
+    addresses = addresses_of(worker, 2)
+
+    def total(name: str, **labels: str) -> float:
+        return Scraped(addresses).sum(name, **labels)
+
+    wait_until(lambda: total("tasks", state="running") == 4, "four tasks")
+    wait_until(lambda: total("records_read_total") == 400, "all records read")
+    doubled = f"{pipeline.name}.doubled"
+    assert total("records_written_total", topic=doubled) == len(pipeline.read(doubled))
+    names = {labels["instance_name"] for labels in Scraped(addresses).labels("info")}
+    assert len(names) == 2
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_worker_behind_an_open_transaction_is_not_ready_and_says_where(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(partitions=2)
+    pipeline.feed(10)
+    worker = pipeline.start_worker(settings=[LISTENING, "worker.transaction_timeout_seconds=3"])
+    [address] = addresses_of(worker)
+    wait_until_ready(address)
+    with open_transaction(pipeline, 1) as commit:
+        wait_until(lambda: not_ready(address) == ["held_back"], "readiness lost")
+        _, status = get_json(address, "/status")
+        assert f"{pipeline.source}[1]" in status["reasons"][0]
+        assert f"{pipeline.source}[0]" not in status["reasons"][0]
+        assert Scraped([address]).sum("held_back_records") == 1
+        assert Scraped([address]).sum("ready") == 0
+        assert get_json(address, "/livez")[0] == 200
+        commit()
+    wait_until_ready(address)
+    wait_until(lambda: Scraped([address]).sum("records_read_total") == 11, "the held record")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

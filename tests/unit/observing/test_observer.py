@@ -1,0 +1,70 @@
+"""Who asks gets the newest view, and the main thread makes one twice a second at most."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from eosframework.kafka.statistics import ClientStatistics
+from eosframework.observing.metric import Process
+from eosframework.observing.observer import Identity, Observer, tables_observer
+from eosframework.processing.measures import Measures
+from eosframework.processing.plan import WorkerCounts
+from eosframework.processing.views import TaskView, WorkerView
+from eosframework.records import TopicPartition
+from eosframework.serving.health import Health
+from eosframework.serving.pages import Request, Text
+
+VIEW = WorkerView(
+    WorkerCounts(),
+    (TaskView("in[0]", "running", {TopicPartition("in", 0): 5}),),
+    True,
+    Measures().snapshot(),
+)
+
+
+class Asked:
+    """An observer and how often it looked."""
+
+    def __init__(self) -> None:
+        self.views = 0
+        identity = Identity("app", Process.TABLES, "one")
+        self.observer: Observer[WorkerView] = tables_observer(
+            identity, Health(30.0, 300.0), ClientStatistics(), 30.0
+        )
+
+    def view(self) -> WorkerView:
+        self.views += 1
+        return VIEW
+
+    def ask(self, page: str) -> tuple[HTTPStatus, Any]:
+        answer = self.observer.pages[page](Request([], {}))
+        content = answer.content
+        return answer.status, content.content.decode() if isinstance(content, Text) else content
+
+
+def test_there_is_an_answer_before_the_first_view() -> None:
+    asked = Asked()
+    assert asked.ask("livez")[0] is HTTPStatus.OK
+    assert asked.ask("readyz")[0] is HTTPStatus.SERVICE_UNAVAILABLE
+    assert asked.ask("status")[1]["ready"] is False
+    text = asked.ask("metrics")[1]
+    assert 'eosframework_ready{application="app"} 0.0' in text
+    assert 'instance_name="one",process="tables"' in text
+
+
+def test_turns_that_follow_one_another_share_a_view() -> None:
+    asked = Asked()
+    for _ in range(100):
+        asked.observer.turn(asked.view)
+    assert asked.views < 10
+    assert asked.ask("readyz")[0] is HTTPStatus.OK
+    status = asked.ask("status")[1]
+    assert status["tasks"] == [
+        {
+            "task": "in[0]",
+            "state": "running",
+            "partitions": [{"partition": "in[0]", "read_to": 5, "lag": None, "held_back": None}],
+        }
+    ]
+    assert 'eosframework_tasks{application="app",state="running"} 1.0' in asked.ask("metrics")[1]
