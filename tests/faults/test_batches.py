@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 
 from tests.support.pipeline import Pipeline
 
-RECORDS = 4000
+RECORDS = 8000
 
 TOPOLOGY = """\
 application: NAME
@@ -31,10 +30,14 @@ def test_a_worker_killed_amid_batches_is_replaced_without_a_trace(
 ) -> None:
     pipeline = make_pipeline(topology=TOPOLOGY)
     pipeline.feed(RECORDS)
-    victim = pipeline.start_worker(instance="one", faults=["transaction.after_produce=kill@3"])
-    victim.wait_for_fault("transaction.after_produce")
-    assert victim.wait() == -signal.SIGKILL
-    pipeline.feed(RECORDS)
-    pipeline.finish(instance="one")
+    supervisor = pipeline.start_worker(
+        *("--processes", "2"),
+        instance="pair",
+        faults=["transaction.after_produce=kill@3"],
+        until_caught_up=True,
+    )
+    assert supervisor.wait(120) == 0, supervisor.log[-4000:]
+    assert supervisor.fired("transaction.after_produce")
+    assert supervisor.events("worker_died")
     verdict = pipeline.verify()
     assert verdict.clean, verdict
