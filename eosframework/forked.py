@@ -3,6 +3,8 @@
 A restarted worker would spend most of a second on imports before it could join its group. The
 parent therefore imports what its children need and creates nothing that a fork cannot copy: no
 thread, and above all no librdkafka client. What needs a client is asked in a child of its own.
+
+A child is ended by SIGTERM and SIGINT until it handles them itself.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
 from typing import NoReturn
+
+from eosframework.stopping import SIGNALS, be_ended_by_signals, handled, held_back
 
 CRASHED = 70
 """Exit code of a child that ended by an exception nobody expected (EX_SOFTWARE)."""
@@ -30,9 +35,10 @@ class Forked:
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_code: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            _be_the_child(work)
+        with held_back():
+            self.pid = os.fork()
+            if self.pid == 0:
+                _be_the_child(work)
 
     def poll(self) -> int | None:
         """Return the exit code, minus the signal's number if one ended it; None: it runs."""
@@ -60,6 +66,8 @@ class Forked:
 def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     """Run `work` in a child of its own and return its exit code and its answer.
 
+    Whatever SIGTERM or SIGINT does to this process meanwhile, the child does not outlive it.
+
     Args:
         work: returns an exit code and a short text.
     """
@@ -72,18 +80,34 @@ def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
             os.write(writing, text.encode())
         return code
 
-    process = Forked(child)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read().decode()
-    return process.wait(), text
+    with ExitStack() as until_answered:
+        with held_back():
+            process = Forked(child)
+            until_answered.enter_context(_taken_along(process))
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            text = pipe.read().decode()
+        return process.wait(), text
+
+
+@contextmanager
+def _taken_along(process: Forked) -> Generator[None]:
+    """Let a signal that asks this process to stop end a child before."""
+    former = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(signal.SIGKILL)
+        signal.signal(number, former[signal.Signals(number)])
+        signal.raise_signal(number)
+
+    with handled(pass_on):
+        yield
 
 
 def _be_the_child(work: Callable[[], int]) -> NoReturn:
     code = CRASHED
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        be_ended_by_signals()
         code = work()
     except BaseException:
         traceback.print_exc()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import signal
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import FrameType
 
 import structlog
 
@@ -22,6 +20,7 @@ from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.reconciling import Reconciler
 from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions
+from eosframework.stopping import requests
 from eosframework.watchdog import Watchdog
 
 QUEUE_KILOBYTES = 32_768
@@ -50,7 +49,8 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         poll_interval_seconds=outbox.poll_interval_seconds,
         keep_seconds=outbox.keep_seconds,
     )
-    with _watchdog(settings) as watchdog:
+    events = structlog.get_logger("eosframework.relay")
+    with requests(events) as request, _watchdog(settings) as watchdog:
         relay = Relay(
             source,
             _outputs(settings),
@@ -58,7 +58,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             options,
             on_turn=watchdog.turn,
         )
-        _stop_on_signals(relay)
+        request.goes_to(relay.stop)
         _collect_rarely()
         return relay.run(until_caught_up=until_caught_up)
 
@@ -153,19 +153,3 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
-
-
-def _stop_on_signals(relay: Relay) -> None:
-    """SIGTERM or SIGINT asks the relay to stop; the same one again ends the process."""
-    requested: list[int] = []
-
-    def asked(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        relay.stop()
-        if not requested:
-            name = signal.Signals(number).name
-            structlog.get_logger("eosframework.relay").info("stop_requested", signal=name)
-        requested.append(number)
-
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, asked)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from types import FrameType
 
 import structlog
 
@@ -36,6 +34,7 @@ from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
+from eosframework.stopping import requests
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
@@ -102,6 +101,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
             _require_tables(graph, settings)
         shared = None if settings.worker.http_address is None else SharedStores()
         with (
+            requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
             _answering(graph, settings, facts, shared) as tell,
@@ -121,11 +121,11 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
             else:
                 state = _state(graph, settings, instance, facts, admin, shared)
                 worker = _worker(graph, settings, instance, registry, facts, admin, on_round, state)
-            requested = _stop_on_signals(worker)
+            request.goes_to(worker.stop)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
-    return bool(requested)
+    return request.came
 
 
 def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = False) -> Plan:
@@ -317,24 +317,3 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _stop_on_signals(worker: Worker | PersisterWorker) -> list[int]:
-    """SIGTERM or SIGINT asks the worker to stop; the same one again ends the process.
-
-    Returns:
-        The signals that came, then and later.
-    """
-    requested: list[int] = []
-
-    def asked(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        worker.stop()
-        if not requested:
-            name = signal.Signals(number).name
-            structlog.get_logger("eosframework.worker").info("stop_requested", signal=name)
-        requested.append(number)
-
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, asked)
-    return requested

@@ -24,6 +24,7 @@ import structlog
 from eosframework.forked import Forked
 from eosframework.processing.plan import WorkerCounts
 from eosframework.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
+from eosframework.stopping import handled, held_back
 
 POLL_SECONDS = 0.05
 QUICK_DEATHS = 5
@@ -83,20 +84,21 @@ class Supervisor:
         Returns:
             0, or the exit code of the first child that failed by itself.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._asked_to_stop)
-        if self._on_terminal:
-            with ProgressLine() as display:
-                self._loop(display)
-        else:
-            self._loop(ProgressEvents())
+        with handled(self._asked_to_stop):
+            if self._on_terminal:
+                with ProgressLine() as display:
+                    self._loop(display)
+            else:
+                self._loop(ProgressEvents())
         return self._exit_code
 
     def _loop(self, display: ProgressLine | ProgressEvents) -> None:
         try:
             while any(child.exit_code is None for child in self._children):
                 for child in self._children:
-                    self._look_after(child)
+                    # Else a child that is being started would not hear that it has to stop.
+                    with held_back():
+                        self._look_after(child)
                 self._read()
                 self._kill_late()
                 display.show(total([c for child in self._children for c in _counts(child)]))

@@ -88,7 +88,10 @@ def main(arguments: list[str] | None = None) -> None:
     except EosError as error:
         _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(0)
+        code = 0
+    # `python -m` ends by SIGINT once a KeyboardInterrupt has passed an `exec`, until another one is
+    # through (CPython, `run_eval_code_obj` in Python/pythonrun.c).
+    exec("")
     sys.exit(code if isinstance(code, int) and code != _INTERRUPTED else 0)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import ConfigOption, JsonOption, SetOption
+from eosframework.stopping import end_when_asked
 
 if TYPE_CHECKING:
     from eosframework.outbox.reconciling import Comparison
@@ -33,6 +34,7 @@ def relay_outbox(
     """
     if context.invoked_subcommand is not None:
         return
+    end_when_asked()
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs
     from eosframework.relaying import run_relay

@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, SetOption
+from eosframework.stopping import end_when_asked
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
@@ -36,6 +37,7 @@ def run_worker(
 
     SIGTERM and Ctrl-C commit what is complete, leave the group and exit with 0.
     """
+    end_when_asked()
     from eosframework.config import load_settings
     from eosframework.logs import configure_logs
 

@@ -32,7 +32,7 @@ def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(
     worker = pipeline.start_worker()
     wait_until(lambda: pipeline.committed() > 0, "a first commit")
     worker.signal(signal.SIGTERM)
-    assert worker.wait(20) == 0, worker.log[-3000:]
+    assert worker.wait() == 0, worker.log[-3000:]
     assert worker.events("stop_requested")
     pipeline.feed(1000)
     pipeline.finish()
@@ -50,7 +50,7 @@ def test_several_workers_are_caught_up_when_all_of_them_are(
     try:
         together.feed(3000)
         workers = together.start_worker("--processes", "2", until_caught_up=True)
-        assert workers.wait(90) == 0, workers.log[-3000:]
+        assert workers.wait(180) == 0, workers.log[-3000:]
         assert together.totals() == 3000
     finally:
         together.stop()
@@ -73,7 +73,7 @@ def test_caught_up_means_read_to_the_end_although_markers_take_offsets(
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
-    pipeline.finish(seconds=40)
+    pipeline.finish()
     verdict = pipeline.verify()
     assert verdict.clean, verdict
     assert len(pipeline.read(f"{pipeline.name}.doubled")) == 3
