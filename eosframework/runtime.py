@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,7 +21,6 @@ from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.own_topics import task_counts
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
@@ -31,7 +31,6 @@ from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
-from eosframework.processing.shared_stores import SharedStores
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
 from eosframework.stopping import requests
@@ -40,6 +39,9 @@ from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from eosframework.txnid import TransactionalId
 from eosframework.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from eosframework.answering import AskedWorker
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
@@ -99,28 +101,30 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         facts = check_start(graph, settings, admin, registry, id_source(settings))
         if kind is Kind.TABLES and PIPE_VARIABLE not in os.environ:
             _require_tables(graph, settings)
-        shared = None if settings.worker.http_address is None else SharedStores()
         with (
             requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
-            _answering(graph, settings, facts, shared) as tell,
+            _asked(graph, settings, instance, kind, facts) as asked,
         ):
 
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
                 show(counts)
-                tell(counts)
+                if asked is not None:
+                    asked.turn(worker.view)
                 if PIPE_VARIABLE in os.environ and os.getppid() != parent:
                     worker.stop()
 
             parent = os.getppid()
             worker: Worker | PersisterWorker
             if kind is Kind.TABLES:
-                worker = _persister(graph, settings, instance, facts, on_round)
+                worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
-                state = _state(graph, settings, instance, facts, admin, shared)
-                worker = _worker(graph, settings, instance, registry, facts, admin, on_round, state)
+                state = _state(graph, settings, instance, facts, admin, asked)
+                worker = _worker(
+                    graph, settings, instance, registry, facts, admin, on_round, state, asked
+                )
             request.goes_to(worker.stop)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
@@ -165,12 +169,14 @@ def _worker(
     admin: ClusterAdmin,
     on_round: Callable[[WorkerCounts], None],
     state: LocalState | None,
+    asked: AskedWorker | None,
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
         client_properties(settings.kafka, Role.CONSUMER),
         group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        statistics=asked.statistics if asked else None,
     )
     options = WorkerOptions(
         commit_interval_seconds=worker.commit_interval_seconds,
@@ -185,12 +191,13 @@ def _worker(
     return Worker(
         plan_of(graph, facts.ids, receipts=worker.receipts),
         log,
-        _outputs(graph, settings, facts, log),
+        _outputs(graph, settings, facts, log, asked),
         _ledger(graph, settings, registry),
         options,
         state=state,
         purge=RecordPurger(settings.kafka).committed if graph.repartitions else None,
         hold_nothing=partial(hold_nothing, settings.kafka, admin),
+        measured=asked is not None,
         on_round=on_round,
     )
 
@@ -201,36 +208,34 @@ def _state(
     instance: str,
     facts: Facts,
     admin: ClusterAdmin,
-    shared: SharedStores | None,
+    asked: AskedWorker | None,
 ) -> LocalState | None:
     if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
     # Whoever keeps nothing needs no stores.
     from eosframework.stateful import local_state
 
+    shared = asked.shared if asked else None
     return local_state(graph, settings, instance, facts.topics, admin, shared)
 
 
 @contextmanager
-def _answering(
-    graph: Graph, settings: Settings, facts: Facts, shared: SharedStores | None
-) -> Generator[Callable[[WorkerCounts], None]]:
-    """Answer over HTTP, if that is wanted; give what is to be told each turn."""
+def _asked(
+    graph: Graph, settings: Settings, instance: str, kind: Kind, facts: Facts
+) -> Generator[AskedWorker | None]:
+    """Answer over HTTP, if that is wanted."""
     address = settings.worker.http_address
-    if address is None or shared is None:
-        yield lambda counts: None
+    if address is None:
+        yield None
         return
     # Whoever is not asked needs no server.
-    from eosframework.kafka.placing import partition_of
-    from eosframework.serving.health import Health
-    from eosframework.serving.server import serving
-    from eosframework.serving.state_pages import StatePages
+    from eosframework.answering import asked_worker
+    from eosframework.observing.metric import Process
 
-    # A record must take less, and what was open has expired after it.
-    health = Health(settings.worker.transaction_timeout_seconds, lambda: shared.waiting)
-    state = StatePages(graph, shared, task_counts(graph, facts.partitions), partition_of)
-    with serving(address, {"health": health.page, "state": state.page}):
-        yield health.turn
+    stuck_seconds = _turn_seconds(settings)
+    process = Process(kind.value)
+    with asked_worker(address, graph, settings, instance, process, facts, stuck_seconds) as asked:
+        yield asked
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
@@ -247,11 +252,13 @@ def _persister(
     instance: str,
     facts: Facts,
     on_round: Callable[[WorkerCounts], None],
+    asked: AskedWorker | None,
 ) -> PersisterWorker:
     # Whoever fills no tables needs no driver of a database.
     from eosframework.carrying import persister_worker
 
-    return persister_worker(graph, settings, instance, facts, on_round)
+    statistics = asked.statistics if asked else None
+    return persister_worker(graph, settings, instance, facts, on_round, statistics)
 
 
 def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
@@ -261,7 +268,11 @@ def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLed
 
 
 def _outputs(
-    graph: Graph, settings: Settings, facts: Facts, log: KafkaInputLog
+    graph: Graph,
+    settings: Settings,
+    facts: Facts,
+    log: KafkaInputLog,
+    asked: AskedWorker | None,
 ) -> KafkaOutputs | AtLeastOnceOutputs:
     properties = producer_client(settings, facts.smallest_output_bytes)
     timeout_seconds = settings.worker.transaction_timeout_seconds
@@ -273,6 +284,7 @@ def _outputs(
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=sink_topics(graph),
+        statistics=asked.statistics if asked else None,
     )
 
 
@@ -282,18 +294,25 @@ def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry
 
 
 def _watchdog(settings: Settings) -> Watchdog:
-    """A turn may take partitions over, commit, replace producers and read offsets.
-
-    That of a persister may claim and write, each a few statements long.
-    """
-    worker, database = settings.worker, settings.database
     return Watchdog(
-        turn_seconds=TAKEOVER_DEADLINE_SECONDS
-        + 4 * worker.transaction_timeout_seconds
-        + 4 * settings.kafka.request_timeout_seconds
-        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds),
-        stop_seconds=worker.stop_deadline_seconds,
+        turn_seconds=_turn_seconds(settings),
+        stop_seconds=settings.worker.stop_deadline_seconds,
         restarted=PIPE_VARIABLE in os.environ,
+    )
+
+
+def _turn_seconds(settings: Settings) -> float:
+    """Return the most that a turn takes.
+
+    It may take partitions over, commit, replace producers and read offsets. That of a persister may
+    claim and write, each a few statements long.
+    """
+    database = settings.database
+    return (
+        TAKEOVER_DEADLINE_SECONDS
+        + 4 * settings.worker.transaction_timeout_seconds
+        + 4 * settings.kafka.request_timeout_seconds
+        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds)
     )
 
 
