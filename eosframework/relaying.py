@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,11 +18,16 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
+from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.reconciling import Reconciler
-from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions
+from eosframework.outbox.relay import Relay, RelayOptions
+from eosframework.outbox.views import RelayCounts
 from eosframework.stopping import requests
 from eosframework.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from eosframework.answering import AskedRelay
 
 QUEUE_KILOBYTES = 32_768
 """Messages that wait for brokers, at most, so that a backlog takes no more memory than this."""
@@ -50,13 +56,20 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         keep_seconds=outbox.keep_seconds,
     )
     events = structlog.get_logger("eosframework.relay")
-    with requests(events) as request, _watchdog(settings) as watchdog:
+    with requests(events) as request, _watchdog(settings) as watchdog, _asked(settings) as asked:
+
+        def on_turn() -> None:
+            watchdog.turn()
+            if asked is not None:
+                asked.turn(relay.view)
+
         relay = Relay(
             source,
-            _outputs(settings),
+            _outputs(settings, asked.statistics if asked else None),
             _positions(settings, admin),
             options,
-            on_turn=watchdog.turn,
+            on_turn=on_turn,
+            measured=asked is not None,
         )
         request.goes_to(relay.stop)
         _collect_rarely()
@@ -108,7 +121,7 @@ def _source(settings: Settings) -> TableSource | SlotSource:
     )
 
 
-def _outputs(settings: Settings) -> KafkaOutputs:
+def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
     properties = producer_client(settings, None)
     properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
     properties.setdefault("queue.buffering.max.kbytes", QUEUE_KILOBYTES)
@@ -117,6 +130,7 @@ def _outputs(settings: Settings) -> KafkaOutputs:
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
+        statistics=statistics,
     )
 
 
@@ -136,15 +150,36 @@ def _registry(settings: Settings, admin: ClusterAdmin) -> Registry:
     return Registry(settings.outbox.name, settings.kafka, admin, replication_factor=factor)
 
 
+@contextmanager
+def _asked(settings: Settings) -> Generator[AskedRelay | None]:
+    """Answer over HTTP, if that is wanted."""
+    address = settings.outbox.http_address
+    if address is None:
+        yield None
+        return
+    # Whoever is not asked needs no server.
+    from eosframework.answering import asked_relay
+
+    with asked_relay(address, settings, _turn_seconds(settings)) as asked:
+        yield asked
+
+
 def _watchdog(settings: Settings) -> Watchdog:
-    """A turn may take shards over, commit, replace producers and read positions."""
-    worker = settings.worker
-    database = settings.database
     return Watchdog(
-        turn_seconds=10 * worker.transaction_timeout_seconds
+        turn_seconds=_turn_seconds(settings), stop_seconds=settings.worker.stop_deadline_seconds
+    )
+
+
+def _turn_seconds(settings: Settings) -> float:
+    """Return the most that a turn takes.
+
+    It may take shards over, commit, replace producers and read positions.
+    """
+    database = settings.database
+    return (
+        10 * settings.worker.transaction_timeout_seconds
         + 4 * settings.kafka.request_timeout_seconds
-        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds),
-        stop_seconds=worker.stop_deadline_seconds,
+        + 4 * (database.statement_timeout_seconds + database.network_timeout_seconds)
     )
 
 
