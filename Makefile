@@ -79,9 +79,16 @@ faults-all: .venv ## The same with every case, not only one of each kind
 model: ## Check the protocol's model, whole and with each rule taken out
 	$(PYTHON) docs/model/check.py
 
+NAMES ?=
+OUT ?= docs/benchmarks
+
 .PHONY: bench
-bench: .venv ## Measure speed and memory, as ratios in one run
-	$(BIN)/python -m benchmarks
+bench: .venv ## Measure speed and memory, as ratios in one run: NAMES= OUT=docs/benchmarks
+	$(BIN)/python -m benchmarks $(NAMES) --out $(OUT)
+
+.PHONY: bench-check
+bench-check: .venv ## Fail if a record costs more than it did, in minutes and on any machine
+	$(BIN)/python -m benchmarks check
 
 .PHONY: docs
 docs: .venv ## Write the generated pages of docs/ again

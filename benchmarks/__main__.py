@@ -10,8 +10,11 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.disciplines import DISCIPLINES
+from benchmarks.floors import FloorMissed
 from benchmarks.options import Options
 from benchmarks.processes import ProcessFailed
+from benchmarks.published import publish
 from benchmarks.report import Report
 from benchmarks.session import open_session
 from eosframework.errors import EosError
@@ -23,6 +26,7 @@ BENCHMARKS = {
     "recovery": "recovery",
     "stages": "stages",
     "operators": "operators",
+    "batch": "batch",
     "group-protocols": "group_protocols",
     "protection": "protection",
     "protection-cpu": "protection_cpu",
@@ -32,12 +36,22 @@ BENCHMARKS = {
     "restore": "restore",
     "count": "counting",
     "count-memory": "counting_memory",
+    "works": "works",
+    "at-least-once": "at_least_once",
+    "ceilings": "ceilings",
+    "latency": "latency",
+    "curves": "curves",
+    "scale": "scale",
+    "check": "check",
     "backfill": "backfill",
 }
 """Modules of this package by the name that a user gives."""
 
-ALWAYS = ("json", "memory", "recovery", "eos-vs-alo", "protection-cpu")
-"""What runs when no name is given; it takes three quarters of an hour."""
+ALWAYS = (
+    *("json", "memory", "recovery", "eos-vs-alo", "protection-cpu"),
+    *("works", "at-least-once", "ceilings", "latency", "curves", "scale"),
+)
+"""What runs when no name is given; it takes an hour."""
 
 
 def main(
@@ -50,7 +64,15 @@ def main(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Repetitions.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of timed runs.")] = None,
+    work: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Of works only these: {', '.join(d.name for d in DISCIPLINES)}."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the figures there.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also keep tables, figures and charts in this directory, beside others."),
+    ] = None,
 ) -> None:
     """Measure speed and memory on a Kafka of our own, as ratios within one run."""
     chosen = names or list(ALWAYS)
@@ -60,7 +82,7 @@ def main(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
-    options = Options(records, rounds, seconds)
+    options = Options(records, rounds, seconds, tuple(work or ()))
     try:
         with open_session() as session:
             for name in chosen:
@@ -69,9 +91,14 @@ def main(
     except (EosError, ProcessFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
+    except FloorMissed as missed:
+        print(f"error: {missed}", file=sys.stderr)
+        raise typer.Exit(1) from missed
     finally:
         if json is not None:
             report.save(json)
+        if out is not None:
+            publish(report, out)
 
 
 if __name__ == "__main__":

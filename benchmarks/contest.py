@@ -1,22 +1,21 @@
-"""`json`: the same work by every contestant, in turns."""
+"""Contestants in a discipline, in turns; `json`: the one that there are goals for."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
-from benchmarks.contestants.work import Work
+from benchmarks.contestants.work import Contestant, Work
+from benchmarks.disciplines import JSON, Discipline
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input
 from benchmarks.options import Options
-from benchmarks.outputs import require_doubled
 from benchmarks.processes import Child
 from benchmarks.report import Report
 from benchmarks.session import Session
-from benchmarks.standings import Standing, enter
-
-GOALS = {"hand-written loop": 0.8, "Kafka Streams": 1.5, "Quix Streams": 5.0}
-"""What eosframework's speed should be, as a multiple of each other one's."""
+from benchmarks.standings import Field, Standing, enter
 
 DEFAULT_RECORDS = 1_000_000
 DEFAULT_ROUNDS = 5
@@ -24,29 +23,53 @@ WARM_UPS = 2
 
 
 def run(session: Session, options: Options, report: Report) -> None:
-    """Let every contestant work in every round, each round beginning with another one."""
+    """Let every contestant do the work of `json`."""
     records = options.records or DEFAULT_RECORDS
-    field = enter((Framework(), Handwritten(), KafkaStreams(), QuixStreams()), records, GOALS)
-    for _ in range(WARM_UPS):
-        _turn(session, Standing(Handwritten(), "", records))
-    for round_number in range(options.rounds or DEFAULT_ROUNDS):
-        for standing in field.of_round(round_number):
-            speed = _turn(session, standing)
-            standing.speeds.append(speed)
-            report.progress(
-                f"round {round_number + 1}: {standing.contestant.name} "
-                f"{speed.records_per_second:,.0f} records/s"
-            )
+    field = compete(session, replace(options, records=records), report, JSON)
     title = f"JSON, {records:,} records of about 225 bytes, exactly-once, commits every 100 ms"
     report.add("json", field.table(title), field.data())
 
 
-def _turn(session: Session, standing: Standing) -> Speed:
+def everybody() -> tuple[Contestant, ...]:
+    """Return all who can take part, eosframework first."""
+    return Framework(), Handwritten(), KafkaStreams(), QuixStreams()
+
+
+def compete(session: Session, options: Options, report: Report, discipline: Discipline) -> Field:
+    """Let every contestant work in every round, each round beginning with another one."""
+    records = options.records or DEFAULT_RECORDS
+    field = enter(everybody(), records, dict(discipline.goals))
+    for _ in range(WARM_UPS):
+        turn(session, Standing(Handwritten(), "", records), discipline)
+    for round_number in range(options.rounds or DEFAULT_ROUNDS):
+        for standing in field.of_round(round_number):
+            speed = turn(session, standing, discipline)
+            standing.speeds.append(speed)
+            report.progress(
+                f"{discipline.name}, round {round_number + 1}: {standing.contestant.name} "
+                f"{speed.records_per_second:,.0f} records/s"
+            )
+    return field
+
+
+def turn(session: Session, standing: Standing, discipline: Discipline) -> Speed:
+    """Let one contestant work through the input, and look at what it wrote."""
+    records = standing.records
+    # First, since rows count from their own time on.
+    table_topic = session.topic_of(discipline.table, 1) if discipline.table else ""
+
     def measure(offsets: CommittedOffsets, child: Child, work: Work) -> Speed:
-        speed = speed_of_input(offsets, child, standing.records)
+        speed = speed_of_input(offsets, child, records)
         child.stop()
-        require_doubled(session.bootstrap_servers, work.output_topic, standing.records)
+        discipline.require_done(session.bootstrap_servers, work.output_topic, records)
         return speed
 
-    topic = session.input_topic(standing.records)
-    return session.run(standing.contestant, topic, measure)
+    return session.run(
+        standing.contestant,
+        session.topic_of(discipline.made, records),
+        measure,
+        changelog=discipline.keeps,
+        outputs=discipline.outputs,
+        discipline=discipline.name,
+        table_topic=table_topic,
+    )

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks import contestants
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
-from benchmarks.contestants.streams import PROGRAM, KafkaStreams
+from benchmarks.contestants.streams import KafkaStreams
 from benchmarks.contestants.work import Work
 from benchmarks.inputs import json_records
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input
@@ -31,9 +29,6 @@ KEYS = 1000
 GOALS_EACH = {"hand-written loop": 0.75, "Kafka Streams, no cache": 1.8, "Quix Streams": 8.0}
 GOALS_COMMIT = {"hand-written loop": 0.75, "Kafka Streams, cache": 2.5}
 """What eosframework's speed should be, as a multiple of each other one's."""
-
-_PROGRAMS = Path(contestants.__file__).parent
-TOPOLOGY = _PROGRAMS / "counting_topology.py"
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def run(session: Session, options: Options, report: Report) -> None:
 
 def framework(emit: str) -> Framework:
     """Return eosframework's part in a form."""
-    return Framework(environment={"BENCH_EMIT": emit}, topology=TOPOLOGY)
+    return Framework(environment={"BENCH_EMIT": emit})
 
 
 def _each() -> tuple[Framework, *tuple[Handwritten, ...], KafkaStreams, QuixStreams]:
@@ -79,8 +74,8 @@ def _each() -> tuple[Framework, *tuple[Handwritten, ...], KafkaStreams, QuixStre
         framework("each"),
         _handwritten("hand-written loop", "each", "each"),
         _handwritten("the same, changelog at the commit", "each", "commit"),
-        _streams("Kafka Streams, no cache", {"BENCH_CACHE_BYTES": "0"}),
-        QuixStreams(_PROGRAMS / "counting_quix_program.py"),
+        KafkaStreams("Kafka Streams, no cache", {"BENCH_CACHE_BYTES": "0"}),
+        QuixStreams(),
     )
 
 
@@ -88,17 +83,12 @@ def _commit() -> tuple[Framework, Handwritten, KafkaStreams]:
     return (
         framework("commit"),
         _handwritten("hand-written loop", "commit", "commit"),
-        _streams("Kafka Streams, cache", {}),
+        KafkaStreams("Kafka Streams, cache"),
     )
 
 
 def _handwritten(name: str, emit: str, changelog: str) -> Handwritten:
-    environment = {"BENCH_EMIT": emit, "BENCH_CHANGELOG": changelog}
-    return Handwritten(name, _PROGRAMS / "counting_program.py", environment)
-
-
-def _streams(name: str, environment: dict[str, str]) -> KafkaStreams:
-    return KafkaStreams(name, PROGRAM.with_name("CountByKey.java"), environment)
+    return Handwritten(name, {"BENCH_EMIT": emit, "BENCH_CHANGELOG": changelog})
 
 
 def _turn(session: Session, standing: Standing, emit: str) -> Speed:
@@ -113,4 +103,4 @@ def _turn(session: Session, standing: Standing, emit: str) -> Speed:
         require_counted(servers, output, inputs, every_update=emit == "each")
         return speed
 
-    return session.run(standing.contestant, topic, measure, changelog=True)
+    return session.run(standing.contestant, topic, measure, changelog=True, discipline="count")

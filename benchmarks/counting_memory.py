@@ -29,7 +29,9 @@ def run(session: Session, options: Options, report: Report) -> None:
         with PeakMemory(child.pid) as peak:
             return speed_of_input(offsets, child, records), peak.bytes / 1e6
 
-    speed, peak = session.run(framework("commit"), topic, measure, changelog=True)
+    speed, peak = session.run(
+        framework("commit"), topic, measure, changelog=True, discipline="count"
+    )
     cache = StateSettings().cache_bytes / 1e6
     row = (f"{peak:.0f}", f"{cache:.0f}", f"{speed.records_per_second:,.0f}")
     table = Table(

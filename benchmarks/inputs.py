@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
 import orjson
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+Made = tuple[Any, ...]
+"""Key and value, and, if wanted, timestamp in milliseconds and headers."""
 
 PARTITIONS = 4
 DOUBLED = "amount"
@@ -69,7 +72,12 @@ def delete_topics_of(bootstrap_servers: str, application: str) -> None:
         delete_topics(bootstrap_servers, *found)
 
 
-def load(bootstrap_servers: str, topic: str, records: Iterator[tuple[bytes, bytes]]) -> int:
+def load(
+    bootstrap_servers: str,
+    topic: str,
+    records: Iterable[Made],
+    partitions: int = PARTITIONS,
+) -> int:
     """Write records to all partitions in turn; return how many bytes the values have."""
     producer = Producer(
         {
@@ -80,11 +88,11 @@ def load(bootstrap_servers: str, topic: str, records: Iterator[tuple[bytes, byte
         }
     )
     total_bytes = 0
-    for number, (key, value) in enumerate(records):
+    for number, (key, value, *more) in enumerate(records):
         total_bytes += len(value)
         while True:
             try:
-                producer.produce(topic, value, key, number % PARTITIONS)
+                producer.produce(topic, value, key, number % partitions, None, None, *more)
                 break
             except BufferError:
                 producer.poll(0.1)

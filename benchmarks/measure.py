@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -54,10 +55,20 @@ class Speed:
         return self.cpu_seconds / self.records * 1e6
 
 
+class Progress(Protocol):
+    """Something outside a contestant that shows how far it is."""
+
+    def total(self) -> int:
+        """How many records."""
+        ...
+
+
 class CommittedOffsets:
     """Looks at the committed offsets of one group on one topic."""
 
-    def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, group: str, topic: str, partitions: int = PARTITIONS
+    ) -> None:
         # read_uncommitted only means that the broker answers at once while a transaction is
         # open: offsets of open transactions are never part of the answer.
         self._client = Consumer(
@@ -67,7 +78,7 @@ class CommittedOffsets:
                 "isolation.level": "read_uncommitted",
             }
         )
-        self._partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        self._partitions = [TopicPartition(topic, partition) for partition in range(partitions)]
 
     def by_partition(self) -> list[int]:
         """The committed offset of each partition; 0 where there is none."""
@@ -90,10 +101,29 @@ class CommittedOffsets:
         self._client.close()
 
 
-def speed_of_input(offsets: CommittedOffsets, child: Child, records: int) -> Speed:
+class WrittenRecords:
+    """Looks at how many records a topic has that was empty."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "watcher"})
+        self._partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+
+    def total(self) -> int:
+        """How many records are there."""
+        ends = (
+            self._client.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)
+            for partition in self._partitions
+        )
+        return sum(high for _, high in ends)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def speed_of_input(progress: Progress, child: Child, records: int) -> Speed:
     """Measure from the first look at a tenth of `records` or more to the first at all of them."""
     first: Sample | None = None
-    for sample in _samples(offsets, child):
+    for sample in _samples(progress, child):
         if first is None and sample.records >= records // 10:
             first = sample
         if sample.records >= records:
@@ -103,7 +133,7 @@ def speed_of_input(offsets: CommittedOffsets, child: Child, records: int) -> Spe
 
 
 def speed_over_time(
-    offsets: CommittedOffsets,
+    progress: Progress,
     child: Child,
     records: int,
     *,
@@ -120,7 +150,7 @@ def speed_over_time(
     """
     started: float | None = None
     first: Sample | None = None
-    for sample in _samples(offsets, child):
+    for sample in _samples(progress, child):
         if started is None:
             started = sample.at
         elif first is None and sample.at >= started + warm_up_seconds:
@@ -135,7 +165,36 @@ def speed_over_time(
     raise AssertionError("the samples do not end")
 
 
-def _samples(offsets: CommittedOffsets, child: Child) -> Iterator[Sample]:
+def speed_over_rounds(
+    progress: Progress, child: Child, records: int, *, rounds: int, apart_seconds: float
+) -> Speed:
+    """Measure between two rounds of commits that are far apart, each when all of it shows.
+
+    Args:
+        records: in the input.
+        rounds: how many rounds lie between them.
+        apart_seconds: a pause that there is between rounds and not within one.
+
+    Raises:
+        ProcessFailed: the input was read to its end before that.
+    """
+    ends: list[Sample] = []
+    previous: Sample | None = None
+    for sample in _samples(progress, child):
+        if previous is not None and sample.at - previous.at > apart_seconds:
+            ends.append(previous)
+        if len(ends) > rounds:
+            return _between(ends[0], ends[-1])
+        if sample.records >= records:
+            raise ProcessFailed(
+                f"all {records} records were committed within {len(ends) + 1} rounds; {rounds + 2} "
+                f"rounds need more of them"
+            )
+        previous = sample
+    raise AssertionError("the samples do not end")
+
+
+def _samples(progress: Progress, child: Child) -> Iterator[Sample]:
     """Give a sample for each change of what is committed.
 
     Raises:
@@ -143,7 +202,7 @@ def _samples(offsets: CommittedOffsets, child: Child) -> Iterator[Sample]:
     """
     records, changed_at = 0, time.monotonic()
     while True:
-        found = offsets.total()
+        found = progress.total()
         now = time.monotonic()
         if found != records:
             records, changed_at = found, now

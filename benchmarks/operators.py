@@ -23,7 +23,8 @@ from eosframework.processing.compile import compile_part
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.task import Task, TaskState
+from eosframework.processing.states import TaskState
+from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.state.memory import MemoryState
 from eosframework.topology.resolve import resolve
@@ -189,8 +190,8 @@ OPERATORS: dict[str, Callable[[Stream, Topology], Stream]] = {
 def run(_: Session, options: Options, report: Report) -> None:
     """Run every operator in every round; the medians count."""
     records = options.records or DEFAULT_RECORDS
-    works = {name: _work(operator, records) for name, operator in OPERATORS.items()}
-    empty = _work(lambda s, app: s, records)
+    works = {name: work_of(operator, records) for name, operator in OPERATORS.items()}
+    empty = work_of(lambda s, app: s, records)
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     costs: dict[str, list[float]] = {name: [] for name in works}
@@ -221,7 +222,7 @@ def run(_: Session, options: Options, report: Report) -> None:
     )
 
 
-def _work(operator: Callable[[Stream, Topology], Stream], records: int) -> Callable[[], float]:
+def work_of(operator: Callable[[Stream, Topology], Stream], records: int) -> Callable[[], float]:
     """Return what runs an operator once, from empty stores on, and gives nanoseconds a record."""
     app = Topology("operators")
     stream = app.stream("in", key="bytes", value="bytes")

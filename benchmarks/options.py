@@ -13,8 +13,10 @@ class Options:
         records: size of inputs.
         rounds: how often each measurement is repeated.
         seconds: how long a timed run is watched.
+        disciplines: which works; none: all.
     """
 
     records: int | None = None
     rounds: int | None = None
     seconds: float | None = None
+    disciplines: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ def committed(bootstrap_servers: str, topic: str) -> Iterator[Message]:
     unread = set(partitions)
     try:
         while unread:
-            for message in consumer.consume(5000, 10):
+            for message in consumer.consume(5000, 0.1):
                 error = message.error()
                 if error is None:
                     yield message

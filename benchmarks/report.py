@@ -28,9 +28,15 @@ class Table:
 
 @dataclass
 class Report:
-    """Collects the results of one run of the benchmarks."""
+    """Collects the results of one run of the benchmarks.
+
+    Args:
+        results: the data of each benchmark.
+        tables: what was printed of each.
+    """
 
     results: dict[str, Any] = field(default_factory=dict[str, Any])
+    tables: dict[str, Table] = field(default_factory=dict[str, Table])
     _console: Console = field(default_factory=lambda: Console(width=WIDTH))
 
     def progress(self, line: str) -> None:
@@ -40,6 +46,7 @@ class Report:
     def add(self, name: str, table: Table, data: dict[str, Any]) -> None:
         """Keep the data of a benchmark and print its table."""
         self.results[name] = data
+        self.tables[name] = table
         printed = rich.table.Table(title=table.title, caption=machine_line(), title_justify="left")
         for number, column in enumerate(table.columns):
             printed.add_column(column, justify="left" if number == 0 else "right")

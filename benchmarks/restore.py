@@ -32,16 +32,13 @@ GOAL_SECONDS = 5.0
 FILL_SECONDS = 300.0
 READY_SECONDS = 120.0
 
-COUNTING = Framework(
-    environment={"BENCH_EMIT": "commit"},
-    topology=Path(__file__).parent / "contestants" / "counting_topology.py",
-)
+COUNTING = Framework(environment={"BENCH_EMIT": "commit"})
 
 
 def run(session: Session, options: Options, report: Report) -> None:
     """Fill a store, kill its worker again and again, then take its files away as well."""
     keys = options.records or DEFAULT_KEYS
-    work = session.work(session.input_topic(keys, keys=keys))
+    work = session.work(session.input_topic(keys, keys=keys), discipline="count")
     settings = SETTINGS[OwnRole.CHANGELOG]
     create_topics(session.bootstrap_servers, work.changelog_topic, settings=settings)
     offsets = CommittedOffsets(session.bootstrap_servers, work.application, work.input_topic)

@@ -6,14 +6,16 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.contestants.work import Contestant, Work
 from benchmarks.inputs import (
     KEYS,
+    PARTITIONS,
+    Made,
     create_topics,
     delete_topics,
     delete_topics_of,
@@ -36,9 +38,7 @@ class Session:
 
     bootstrap_servers: str
     directory: Path
-    _inputs: dict[tuple[int, int, int], str] = field(
-        default_factory=dict[tuple[int, int, int], str]
-    )
+    _inputs: dict[Hashable, str] = field(default_factory=dict[Hashable, str])
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def name(self, prefix: str) -> str:
@@ -46,26 +46,50 @@ class Session:
         return f"{prefix}.{next(self._numbers)}"
 
     def input_topic(self, records: int, *, padding_bytes: int = 0, keys: int = KEYS) -> str:
-        """The topic with these records; loaded at the first call."""
-        key = (records, padding_bytes, keys)
+        """The topic with these JSON records; loaded at the first call."""
+
+        def make(count: int) -> Iterator[Made]:
+            return json_records(count, padding_bytes=padding_bytes, keys=keys)
+
+        return self._loaded((records, padding_bytes, keys), make, records, PARTITIONS)
+
+    def topic_of(
+        self, make: Callable[[int], Iterable[Made]], records: int, partitions: int = PARTITIONS
+    ) -> str:
+        """The topic with the records that `make` makes; loaded at the first call."""
+        return self._loaded((make, records, partitions), make, records, partitions)
+
+    def _loaded(
+        self,
+        key: Hashable,
+        make: Callable[[int], Iterable[Made]],
+        records: int,
+        partitions: int,
+    ) -> str:
         if key not in self._inputs:
             topic = self.name("input")
-            create_topics(self.bootstrap_servers, topic)
-            made = json_records(records, padding_bytes=padding_bytes, keys=keys)
-            load(self.bootstrap_servers, topic, made)
+            create_topics(self.bootstrap_servers, topic, partitions=partitions)
+            load(self.bootstrap_servers, topic, make(records), partitions)
             self._inputs[key] = topic
         return self._inputs[key]
 
-    def work(self, input_topic: str) -> Work:
-        """Work with a new application and a new output topic."""
+    def work(self, input_topic: str, *, outputs: Sequence[str] = (), **given: Any) -> Work:
+        """Work with a new application and a new output topic.
+
+        Args:
+            outputs: what the names of further outputs have behind that of the first.
+            given: fields of `Work`.
+        """
         work = Work(
             bootstrap_servers=self.bootstrap_servers,
             input_topic=input_topic,
             output_topic=self.name("output"),
             application=self.name("bench"),
             directory=self.directory,
+            **given,
         )
-        create_topics(self.bootstrap_servers, work.output_topic)
+        topics = [work.output_topic + suffix for suffix in ("", *outputs)]
+        create_topics(self.bootstrap_servers, *topics, partitions=work.partitions)
         return work
 
     def run(
@@ -75,28 +99,35 @@ class Session:
         measure: Callable[[CommittedOffsets, Child, Work], Measured],
         *,
         changelog: bool = False,
+        outputs: Sequence[str] = (),
+        **given: Any,
     ) -> Measured:
         """Let a contestant work while `measure` watches; then it is stopped, its output deleted.
 
         Args:
             changelog: whether the work has one that must be there before it begins.
+            outputs: what the names of further outputs have behind that of the first.
+            given: fields of `Work`.
 
         Raises:
             ProcessFailed: it ended by itself or made no progress.
         """
-        work = self.work(input_topic)
+        servers = self.bootstrap_servers
+        work = self.work(input_topic, outputs=outputs, **given)
         if changelog:
             settings = SETTINGS[OwnRole.CHANGELOG]
-            create_topics(self.bootstrap_servers, work.changelog_topic, settings=settings)
-        offsets = CommittedOffsets(self.bootstrap_servers, work.application, input_topic)
+            create_topics(
+                servers, work.changelog_topic, partitions=work.partitions, settings=settings
+            )
+        offsets = CommittedOffsets(servers, work.application, input_topic, work.partitions)
         log_file = self.directory / f"{work.application}.log"
         try:
             with running(contestant.command(work), log_file) as child:
                 return measure(offsets, child, work)
         finally:
             offsets.close()
-            delete_topics(self.bootstrap_servers, work.output_topic)
-            delete_topics_of(self.bootstrap_servers, work.application)
+            delete_topics(servers, *(work.output_topic + suffix for suffix in ("", *outputs)))
+            delete_topics_of(servers, work.application)
 
 
 @contextlib.contextmanager

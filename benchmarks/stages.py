@@ -50,7 +50,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     topic = session.input_topic(records)
     work = session.work(topic)
     os.environ.update(work.environment())
-    compiled, receipted = _compiled(), _compiled(receipts=True)
+    compiled, receipted = worker_function(), worker_function(receipts=True)
     messages = _consume(session.bootstrap_servers, topic, records)
     outputs = _outputs(messages, work.output_topic)
     receipts: list[Output] = []
@@ -60,7 +60,7 @@ def run(session: Session, options: Options, report: Report) -> None:
         "error of each message": lambda: any(map(Message.error, messages)),
         "group by topic and partition": lambda: _group(messages),
         "orjson: loads and dumps": lambda: _convert(messages),
-        "compiled function": lambda: _run_compiled(compiled, messages),
+        "compiled function": lambda: run_compiled(compiled, messages),
         "compiled function with receipts": lambda: _run_receipted(receipted, messages),
         "produce": lambda: _produce(session, outputs),
         "produce with receipts": lambda: _produce(session, receipts),
@@ -91,7 +91,8 @@ def _cost(stage: Callable[[], object], records: int) -> Cost:
     )
 
 
-def _compiled(*, receipts: bool = False) -> CompiledSource:
+def worker_function(*, receipts: bool = False) -> CompiledSource:
+    """Return what a worker compiles of the topology."""
     graph = resolve(load_app(str(TOPOLOGY)))
     return compile_source(graph.sub_topologies[0].sources[0], receipts=receipts)
 
@@ -137,7 +138,8 @@ def _produce(session: Session, outputs: Sequence[Output]) -> None:
     producer.commit_transaction()
 
 
-def _run_compiled(compiled: CompiledSource, messages: list[Message]) -> None:
+def run_compiled(compiled: CompiledSource, messages: Sequence[Any]) -> None:
+    """Run all messages, a batch at a time, and forget the outputs."""
     for start in range(0, len(messages), BATCH_RECORDS):
         compiled.run(messages[start : start + BATCH_RECORDS], [], 0, _refuse)
 

@@ -1,59 +1,48 @@
-"""Consume, count per key, produce, commit, write RocksDB: nothing else, as fast as it goes.
+"""Counts per key by hand, with and without windows: state in RocksDB, changes in a changelog.
 
 State is what a transaction changed over what was committed before; after the commit it goes into
-RocksDB in one batch with its position in the changelog. No protection against stragglers, no error
-handling, no rebalances, no restore: it is the ceiling that a framework is measured against.
+RocksDB in one batch with its position in the changelog. Nothing is restored, and windows that have
+ended stay.
 
-`BENCH_EMIT` and `BENCH_CHANGELOG` say what is written of a key: `each` update, or the last one of
-a transaction (`commit`).
+`BENCH_EMIT` and `BENCH_CHANGELOG` say what is written of a key: `each` update (the default for what
+goes out), or the last one of a transaction (`commit`, the default for the changelog).
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import struct
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from typing import Any
 
-import orjson
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from rocksdict import Options, Rdict, WriteBatch
 
-PARTITIONS = 4
-BATCH_RECORDS = 10_000
+from benchmarks.contestants.handwritten_loop import PARTITIONS, Steps, Task
+
 POSITION = b"\x00position"
+WINDOW_MS = 10_000
+TARGET, CHANGELOG = os.environ["BENCH_OUTPUT"], os.environ["BENCH_CHANGELOG_TOPIC"]
+EMIT_EACH = os.environ.get("BENCH_EMIT", "each") == "each"
+LOG_EACH = os.environ.get("BENCH_CHANGELOG", "commit") == "each"
 
 _COUNT = struct.Struct(">q")
 _ENTRY = struct.Struct(">BQq")
 
+Entry = tuple[int, int, int]
+"""The version, the timestamp and the count."""
 
-class Task:
-    """One partition: its producer, its store, and what the open transaction changed."""
 
-    def __init__(self, servers: str, application: str, partition: int, directory: str) -> None:
-        self.partition = partition
-        self.producer = Producer(
-            {
-                "bootstrap.servers": servers,
-                "transactional.id": f"{application}-{partition}",
-                "linger.ms": 100,
-                "retry.backoff.ms": 10,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
-        self.is_open = False
-        self.changed: dict[bytes, tuple[int, int, int]] = {}
-        self._store = Rdict(f"{directory}/{application}-{partition}", Options(raw_mode=True))
-        self._known: dict[bytes, tuple[int, int, int]] = {}
+class Counts:
+    """The store of one partition, and what the open transaction changed."""
+
+    def __init__(self, path: str) -> None:
+        self.changed: dict[bytes, Entry] = {}
+        self._store = Rdict(path, Options(raw_mode=True))
+        self._known: dict[bytes, Entry] = {}
         self._position = 0
 
-    def before(self, key: bytes) -> tuple[int, int, int] | None:
-        """The version, the timestamp and the count that were committed."""
+    def before(self, key: bytes) -> Entry | None:
+        """Return what was committed."""
         if key in self._known:
             return self._known[key]
         data = self._store.get(key)
@@ -73,64 +62,29 @@ class Task:
         self.changed.clear()
 
 
-def main() -> None:
-    servers, application = os.environ["BENCH_BOOTSTRAP_SERVERS"], os.environ["BENCH_APPLICATION"]
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": application,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
-            "fetch.queue.backoff.ms": 5,
-            "queued.max.messages.kbytes": 32 * 1024,
-        }
-    )
-    directory = os.environ["BENCH_STATE_DIRECTORY"]
+def steps(discipline: str) -> Steps:
+    """Return how `count` or `window` is done."""
+    directory, name = os.environ["BENCH_STATE_DIRECTORY"], os.environ["BENCH_APPLICATION"]
     os.makedirs(directory, exist_ok=True)
-    tasks = [Task(servers, application, number, directory) for number in range(PARTITIONS)]
-    for task in tasks:
-        task.producer.init_transactions()
-    consumer.subscribe([os.environ["BENCH_INPUT"]])
-    signal.signal(signal.SIGTERM, _leave)
-    gc.freeze()
-    gc.disable()
-    _loop(consumer, tasks)
+    stores = [Counts(f"{directory}/{name}-{number}") for number in range(PARTITIONS)]
+
+    def written(task: Task) -> None:
+        task.producer.poll(0)
+        stores[task.partition].write()
+
+    convert = _counting(stores) if discipline == "count" else _counting_in_windows(stores)
+    return Steps(convert, _sending(stores), written)
 
 
-def _loop(consumer: Consumer, tasks: list[Task]) -> None:
-    commit_seconds = float(os.environ["BENCH_COMMIT_SECONDS"])
-    consume, clock, partition_of = consumer.consume, time.monotonic, Message.partition
-    count, send_last = _counting(), _sending()
-    committers = ThreadPoolExecutor(PARTITIONS)
-    commit_at = clock() + commit_seconds
-    while True:
-        messages = consume(BATCH_RECORDS, max(0.0, commit_at - clock()))
-        for partition, run in groupby(messages, partition_of):
-            task = tasks[partition]
-            if not task.is_open:
-                task.producer.begin_transaction()
-                task.is_open = True
-            count(task, run)
-        for task in tasks:
-            task.producer.poll(0)
-        if clock() >= commit_at:
-            open_ = [task for task in tasks if task.is_open]
-            for task in open_:
-                send_last(task)
-            _commit(consumer, committers, open_)
-            commit_at = clock() + commit_seconds
+def _counting(stores: list[Counts]) -> Callable[[Task, Iterable[Any]], None]:
+    from orjson import loads
 
-
-def _counting() -> Callable[[Task, Iterable[Any]], None]:
-    target, changelog = os.environ["BENCH_OUTPUT"], os.environ["BENCH_CHANGELOG_TOPIC"]
-    emit, log = os.environ["BENCH_EMIT"] == "each", os.environ["BENCH_CHANGELOG"] == "each"
-    loads, pack_count, pack = orjson.loads, _COUNT.pack, _ENTRY.pack
+    target, changelog, emit, log = TARGET, CHANGELOG, EMIT_EACH, LOG_EACH
+    pack_count, pack = _COUNT.pack, _ENTRY.pack
 
     def count(task: Task, messages: Iterable[Any]) -> None:
-        changed, before, produce = task.changed, task.before, task.producer.produce
-        partition = task.partition
+        partition, produce = task.partition, task.producer.produce
+        changed, before = stores[partition].changed, stores[partition].before
         for message in messages:
             loads(message.value())
             key, at = message.key(), message.timestamp()[1]
@@ -149,46 +103,43 @@ def _counting() -> Callable[[Task, Iterable[Any]], None]:
     return count
 
 
-def _sending() -> Callable[[Task], None]:
+def _counting_in_windows(stores: list[Counts]) -> Callable[[Task, Iterable[Any]], None]:
+    from orjson import loads
+
+    target, pack_start = TARGET, _COUNT.pack
+
+    def count(task: Task, messages: Iterable[Any]) -> None:
+        produce = task.producer.produce
+        changed, before = stores[task.partition].changed, stores[task.partition].before
+        for message in messages:
+            loads(message.value())
+            key, at = message.key(), message.timestamp()[1]
+            start = at - at % WINDOW_MS
+            place = key + pack_start(start)
+            entry = changed.get(place) or before(place)
+            counted = entry[2] + 1 if entry else 1
+            changed[place] = 1, at, counted
+            result = b'{"start":%d,"end":%d,"value":%d}' % (start, start + WINDOW_MS, counted)
+            produce(target, result, key, -1, None, None, at)
+
+    return count
+
+
+def _sending(stores: list[Counts]) -> Callable[[Task], None]:
     """Return what goes out at the commit; the last record tells where the changelog ends."""
-    target, changelog = os.environ["BENCH_OUTPUT"], os.environ["BENCH_CHANGELOG_TOPIC"]
-    emit, log = os.environ["BENCH_EMIT"] == "commit", os.environ["BENCH_CHANGELOG"] == "commit"
+    target, changelog = TARGET, CHANGELOG
     pack_count, pack = _COUNT.pack, _ENTRY.pack
 
     def send(task: Task) -> None:
         produce, partition = task.producer.produce, task.partition
-        if emit:
-            for key, (_, at, counted) in task.changed.items():
+        counts = stores[partition]
+        if not EMIT_EACH:
+            for key, (_, at, counted) in counts.changed.items():
                 produce(target, pack_count(counted), key, -1, None, None, at)
-        entries = list(task.changed.items())
-        for key, entry in entries if log else ():
+        entries = list(counts.changed.items())
+        for key, entry in () if LOG_EACH else entries:
             produce(changelog, pack(*entry), key, partition, None, None, entry[1])
         key, entry = entries[-1]
-        produce(changelog, pack(*entry), key, partition, task.delivered, None, entry[1])
+        produce(changelog, pack(*entry), key, partition, counts.delivered, None, entry[1])
 
     return send
-
-
-def _commit(consumer: Consumer, committers: ThreadPoolExecutor, open_: list[Task]) -> None:
-    metadata: Any = consumer.consumer_group_metadata()
-    source = os.environ["BENCH_INPUT"]
-
-    def commit(task: Task) -> None:
-        positions = consumer.position([TopicPartition(source, task.partition)])
-        task.producer.send_offsets_to_transaction(positions, metadata)
-        task.producer.commit_transaction()
-
-    for _ in committers.map(commit, open_):
-        pass
-    for task in open_:
-        task.producer.poll(0)
-        task.write()
-        task.is_open = False
-
-
-def _leave(*_: object) -> None:
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

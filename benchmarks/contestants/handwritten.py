@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
 
 from benchmarks.contestants.work import Work
 from benchmarks.processes import Command
-
-PROGRAM = Path(__file__).with_name("handwritten_program.py")
 
 
 class Handwritten:
@@ -18,8 +15,8 @@ class Handwritten:
 
     Args:
         name: what it goes by in tables.
-        program: the loop.
         environment: variables on top of the work's.
+        module: the loop.
     """
 
     share = 1.0
@@ -27,17 +24,17 @@ class Handwritten:
     def __init__(
         self,
         name: str = "hand-written loop",
-        program: Path = PROGRAM,
         environment: Mapping[str, str] | None = None,
+        module: str = "benchmarks.contestants.handwritten_program",
     ) -> None:
         self.name = name
-        self._program = program
         self._environment = dict(environment or {})
+        self._module = module
 
     def prepare(self) -> str:
         return f"confluent-kafka {version('confluent-kafka')}"
 
     def command(self, work: Work) -> Command:
         state = {"BENCH_STATE_DIRECTORY": str(work.directory / "handwritten")}
-        arguments = [sys.executable, str(self._program)]
+        arguments = [sys.executable, "-m", self._module]
         return Command(arguments, work.environment() | state | self._environment)

@@ -1,10 +1,11 @@
-"""Quix Streams, exactly-once, in an environment of its own."""
+"""Quix Streams in an environment of its own."""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from benchmarks.contestants.work import Unavailable, Work
 from benchmarks.processes import Command
 from eosframework.embedded.jars import cache_directory
 
-PROGRAM = Path(__file__).with_name("quix_program.py")
 LOCK = Path(__file__).with_name("quix.lock")
 
 
@@ -20,14 +20,17 @@ class QuixStreams:
     """Quix Streams from its own locked environment: it wants other versions than ours.
 
     Args:
-        program: the work.
+        name: what it goes by in tables.
+        environment: variables on top of the work's.
     """
 
-    name = "Quix Streams"
     share = 0.2
 
-    def __init__(self, program: Path = PROGRAM) -> None:
-        self._program = program
+    def __init__(
+        self, name: str = "Quix Streams", environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._environment = dict(environment or {})
 
     def prepare(self) -> str:
         if not (self._home / "complete").exists():
@@ -36,11 +39,12 @@ class QuixStreams:
         found = subprocess.run(
             [self._python, "-c", asked], capture_output=True, text=True, check=True
         )
-        return f"{found.stdout.strip()}, exactly-once"
+        return found.stdout.strip()
 
     def command(self, work: Work) -> Command:
         state = {"BENCH_STATE_DIRECTORY": str(work.directory / "quix")}
-        return Command([str(self._python), str(self._program)], work.environment() | state)
+        arguments = [str(self._python), "-m", "benchmarks.contestants.quix_program"]
+        return Command(arguments, work.environment() | state | self._environment)
 
     @cached_property
     def _home(self) -> Path:

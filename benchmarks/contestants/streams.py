@@ -1,4 +1,4 @@
-"""Kafka Streams, exactly_once_v2 with one thread: the program in benchmarks/java."""
+"""Kafka Streams with one thread: the program in benchmarks/java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from benchmarks.contestants.work import Unavailable, Work
 from benchmarks.processes import Command
 from eosframework.embedded.java import find_java
 
-PROGRAM = Path(__file__).parents[1] / "java" / "DoubleAmount.java"
+PROGRAMS = Path(__file__).parents[1] / "java"
+MAIN = "Contestant"
 
 
 class KafkaStreams:
@@ -20,7 +21,6 @@ class KafkaStreams:
 
     Args:
         name: what it goes by in tables.
-        program: the work.
         environment: variables on top of the work's.
     """
 
@@ -29,11 +29,9 @@ class KafkaStreams:
     def __init__(
         self,
         name: str = "Kafka Streams",
-        program: Path = PROGRAM,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self._program = program
         self._environment = dict(environment or {})
 
     def prepare(self) -> str:
@@ -43,19 +41,19 @@ class KafkaStreams:
         if compiler is None:
             raise Unavailable(f"there is no Java compiler beside {java} or in PATH")
         done = subprocess.run(
-            [compiler, "-cp", class_path(), "-d", _classes(), self._program],
+            [compiler, "-cp", class_path(), "-d", _classes(), *PROGRAMS.glob("*.java")],
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode != 0:
-            raise Unavailable(f"{self._program.name} does not compile: {done.stderr.strip()}")
-        return f"{KAFKA_VERSION}, exactly_once_v2, 1 thread"
+            raise Unavailable(f"{PROGRAMS} does not compile: {done.stderr.strip()}")
+        return f"{KAFKA_VERSION}, 1 thread"
 
     def command(self, work: Work) -> Command:
         arguments = [
             *(str(find_java()), "-Xmx1g", "-XX:+UseG1GC", "-XX:-UsePerfData"),
-            *("-cp", f"{_classes()}:{class_path()}", self._program.stem),
+            *("-cp", f"{_classes()}:{class_path()}", MAIN),
         ]
         state = {"BENCH_STATE_DIRECTORY": str(work.directory / "streams")}
         return Command(arguments, work.environment() | state | self._environment)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.inputs import PARTITIONS
 from benchmarks.processes import Command
 from eosframework.txnid import changelog_topic
 
@@ -16,7 +17,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Work:
-    """One run: from which topic to which, under which application name."""
+    """One run: which discipline, from which topic to which, under which application name."""
 
     bootstrap_servers: str
     input_topic: str
@@ -24,12 +25,16 @@ class Work:
     application: str
     directory: Path
     """For files that last as long as the run."""
+    discipline: str = "json"
+    table_topic: str = ""
+    """What the input is joined with, if the discipline joins."""
+    partitions: int = PARTITIONS
     commit_interval_seconds: float = 0.1
 
     @property
     def changelog_topic(self) -> str:
-        """Where eosframework expects the changes of a store named counts."""
-        return changelog_topic(self.application, "counts")
+        """Where eosframework expects the changes of a store named kept."""
+        return changelog_topic(self.application, "kept")
 
     def environment(self) -> dict[str, str]:
         """The variables by which a contestant's program is told."""
@@ -38,6 +43,9 @@ class Work:
             "BENCH_INPUT": self.input_topic,
             "BENCH_OUTPUT": self.output_topic,
             "BENCH_CHANGELOG_TOPIC": self.changelog_topic,
+            "BENCH_DISCIPLINE": self.discipline,
+            "BENCH_TABLE": self.table_topic,
+            "BENCH_PARTITIONS": str(self.partitions),
             "BENCH_APPLICATION": self.application,
             "BENCH_COMMIT_SECONDS": str(self.commit_interval_seconds),
         }

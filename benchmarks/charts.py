@@ -1,0 +1,116 @@
+"""Charts of what was measured, as SVG."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pygal
+from pygal.style import CleanStyle
+
+# Importing it leaves a hook for maps behind, which warns at each later import on Python 3.11.
+sys.meta_path[:] = [hook for hook in sys.meta_path if "pygal" not in type(hook).__module__]
+
+Series = Mapping[str, Sequence[float | None]]
+
+
+def draw(name: str, data: dict[str, Any], directory: Path) -> list[str]:
+    """Draw what there is to draw of a benchmark, and return the names of the files."""
+    drawers = {"curves": _curves, "works": _works, "scale": _scale}
+    return drawers[name](data, directory) if name in drawers else []
+
+
+def _curves(data: dict[str, Any], directory: Path) -> list[str]:
+    """Draw speed and latency over the commit interval, and over the number of partitions."""
+    files: list[str] = []
+    for over, what in (("commit_seconds", "commit interval, s"), ("partitions", "partitions")):
+        points: list[dict[str, Any]] = data[over]
+        labels = [f"{point[over]:g}" for point in points]
+        speeds = {"records/s": [point["records_per_second"] for point in points]}
+        waits = {
+            "p50": [point["p50_milliseconds"] for point in points],
+            "p99": [point["p99_milliseconds"] for point in points],
+        }
+        files += [
+            _line(directory, f"speed-{over}.svg", f"records/s over {what}", labels, speeds),
+            _line(
+                directory,
+                f"latency-{over}.svg",
+                f"ms to a read_committed reader over {what}",
+                labels,
+                waits,
+                logarithmic=True,
+            ),
+        ]
+    return files
+
+
+def _scale(data: dict[str, Any], directory: Path) -> list[str]:
+    points: list[dict[str, Any]] = data["tasks"]
+    labels = [str(point["tasks"]) for point in points]
+    megabytes = {"resident MB": [point["resident_megabytes"] for point in points]}
+    threads = {"threads": [point["threads"] for point in points]}
+    return [
+        _line(
+            directory,
+            "scale-memory-threads.svg",
+            "memory and threads of a worker over its tasks",
+            labels,
+            megabytes | threads,
+            logarithmic=True,
+        )
+    ]
+
+
+def _works(data: dict[str, Any], directory: Path) -> list[str]:
+    names = list(dict.fromkeys(name for field in data.values() for name in field["contestants"]))
+    chart: Any = pygal.Bar(
+        title="records/s, one process or thread",
+        style=CleanStyle,
+        js=[],
+        height=420,
+        width=900,
+    )
+    chart.x_labels = list(data)
+    for name in names:
+        found = (field["contestants"].get(name, {}) for field in data.values())
+        chart.add(name, [figures.get("median_records_per_second") for figures in found])
+    return [_render(chart, directory, "works.svg")]
+
+
+def _line(
+    directory: Path,
+    file: str,
+    title: str,
+    labels: Sequence[str],
+    series: Series,
+    *,
+    logarithmic: bool = False,
+) -> str:
+    chart: Any = pygal.Line(
+        title=title,
+        style=CleanStyle,
+        js=[],
+        logarithmic=logarithmic,
+        height=360,
+        width=720,
+        **({} if logarithmic else {"range": (0, max(v for s in series.values() for v in s if v))}),
+    )
+    chart.x_labels = list(labels)
+    for name, values in series.items():
+        chart.add(name, list(values))
+    return _render(chart, directory, file)
+
+
+def _render(chart: Any, directory: Path, file: str) -> str:
+    """Write a chart without scripts, and with nothing that changes from run to run but figures."""
+    chart.config.no_prefix = True
+    root = chart.render_tree()
+    for parent in list(root.iter()):
+        for script in parent.findall("script"):
+            parent.remove(script)
+    (directory / file).write_bytes(ElementTree.tostring(root) + b"\n")
+    return file

@@ -1,0 +1,148 @@
+"""`check`: whether a record costs more than it did, in minutes on any machine.
+
+Costs of the worker's own code are set against the conversion written by hand and against the loop
+that does nothing, all in one thread and in turns; a whole worker's CPU time against that of the
+hand-written loop, over the same records. Absolute times play no part.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import orjson
+
+from benchmarks.contest import turn
+from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.handwritten import Handwritten
+from benchmarks.disciplines import JSON
+from benchmarks.floors import Finding, Limit, judge, require_all
+from benchmarks.inputs import DOUBLED, json_records
+from benchmarks.operators import OPERATORS, Read, work_of
+from benchmarks.options import Options
+from benchmarks.report import Report, Table
+from benchmarks.session import Session
+from benchmarks.stages import run_compiled, worker_function
+from benchmarks.standings import Standing
+
+DEFAULT_RECORDS = 300_000
+DEFAULT_ROUNDS = 5
+LOOP_RECORDS = 20_000
+LOOP_ROUNDS = 15
+
+LOOP = "the loop that does nothing"
+OPERATOR_LIMITS = tuple(
+    Limit(name, LOOP, most)
+    for name, most in {
+        "map_values": 1.6,
+        "filter": 1.6,
+        "process": 8.0,
+        "count": 4.0,
+        "count, tumbling 1 m": 13.0,
+        "join with a table": 6.0,
+    }.items()
+)
+CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.35)
+WORKER = Limit("CPU of a worker, JSON", "the hand-written loop", 1.4)
+
+
+def run(session: Session, options: Options, report: Report) -> None:
+    """Measure everything, tell all of it, then refuse what fell.
+
+    Raises:
+        FloorMissed: a ratio is worse than its limit by more than its own noise.
+    """
+    rounds = options.rounds or DEFAULT_ROUNDS
+    worker = _worker(session, options.records or DEFAULT_RECORDS, rounds, report)
+    findings = [worker, *_in_this_process(max(rounds, LOOP_ROUNDS))]
+    rows = [
+        (
+            found.limit.name,
+            found.limit.beside,
+            str(found.interval),
+            f"{found.limit.most:g}",
+            "yes" if found.holds else "no",
+        )
+        for found in findings
+    ]
+    columns = ("cost of", "as a multiple of", "median (95% interval)", "at most", "holds")
+    data = {
+        found.limit.name: {
+            "median": found.interval.median,
+            "low": found.interval.low,
+            "high": found.interval.high,
+            "most": found.limit.most,
+        }
+        for found in findings
+    }
+    report.add("check", Table("Costs as ratios", columns, rows), data)
+    require_all(findings)
+
+
+def _worker(session: Session, records: int, rounds: int, report: Report) -> Finding:
+    """Compare the CPU time of whole processes over the same records, in turns."""
+    ratios: list[float] = []
+    for number in range(rounds):
+        pair = [Standing(Framework(), "", records), Standing(Handwritten(), "", records)]
+        for standing in pair if number % 2 else reversed(pair):
+            standing.speeds.append(turn(session, standing, JSON))
+        ratios.append(pair[0].cpu_microseconds / pair[1].cpu_microseconds)
+        report.progress(f"round {number + 1}: a worker's CPU beside a loop's: {ratios[-1]:.2f}")
+    return judge(WORKER, ratios)
+
+
+def _in_this_process(rounds: int) -> list[Finding]:
+    """Compare costs in this thread: each round measures all of them once."""
+    works = {limit.name: work_of(OPERATORS[limit.name], LOOP_RECORDS) for limit in OPERATOR_LIMITS}
+    empty = work_of(lambda stream, app: stream, LOOP_RECORDS)
+    compiled, by_hand = _conversions()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    ratios: dict[str, list[float]] = {name: [] for name in works}
+    conversions: list[float] = []
+    try:
+        for _ in range(rounds):
+            loop = empty()
+            for name, work in works.items():
+                ratios[name].append(work() / loop)
+            conversions.append(_seconds(compiled) / _seconds(by_hand))
+    finally:
+        gc.enable()
+    found = [judge(limit, ratios[limit.name]) for limit in OPERATOR_LIMITS]
+    return [judge(CONVERSION, conversions), *found]
+
+
+def _conversions() -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return the worker's compiled function and the same by hand, over the same messages."""
+    os.environ.update(
+        BENCH_APPLICATION="check",
+        BENCH_INPUT="in",
+        BENCH_OUTPUT="out",
+        BENCH_DISCIPLINE=JSON.name,
+    )
+    messages = [
+        Read(("in", key, value, number, number))
+        for number, (key, value) in enumerate(json_records(LOOP_RECORDS))
+    ]
+    function = worker_function()
+    return lambda: run_compiled(function, messages), lambda: _by_hand(messages)
+
+
+def _by_hand(messages: Sequence[Read]) -> None:
+    outputs: list[object] = []
+    loads, dumps = orjson.loads, orjson.dumps
+    for message in messages:
+        order = loads(message.value())
+        order[DOUBLED] *= 2
+        outputs.append(
+            ("out", dumps(order), message.key(), -1, None, None, message.timestamp()[1], None)
+        )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began

@@ -1,0 +1,110 @@
+"""`curves`: speed and latency of one worker over its commit interval, and over partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.work import Work
+from benchmarks.disciplines import PASSTHROUGH
+from benchmarks.inputs import PARTITIONS
+from benchmarks.measure import CommittedOffsets, Speed, speed_of_input, speed_over_rounds
+from benchmarks.options import Options
+from benchmarks.processes import Child
+from benchmarks.report import Report, Table
+from benchmarks.session import Session
+from benchmarks.waits import RECORDS_PER_SECOND, waits_of
+
+COMMIT_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+PARTITION_COUNTS = (1, 4, 16, 64)
+DEFAULT_RECORDS = 1_500_000
+LONG_RECORDS = 8_000_000
+"""Enough for three commits that are ten seconds apart."""
+LONG_SECONDS = 0.3
+"""From this interval on speed is measured from commit to commit, on the longer input."""
+ROUNDS_SECONDS = 6.0
+DEFAULT_SECONDS = 5.0
+
+
+def run(session: Session, options: Options, report: Report) -> None:
+    """Measure speed with a backlog and latency at a steady rate, for every point."""
+    seconds = options.seconds or DEFAULT_SECONDS
+    intervals: list[dict[str, Any]] = []
+    for commit_seconds in COMMIT_SECONDS:
+        intervals.append(_point(session, options, seconds, commit_seconds, PARTITIONS))
+        report.progress(_told(intervals[-1]))
+    partitions: list[dict[str, Any]] = []
+    for count in PARTITION_COUNTS:
+        partitions.append(_point(session, options, seconds, 0.1, count))
+        report.progress(_told(partitions[-1]))
+    table = Table(
+        f"One worker, 100 bytes as they are; latency at {RECORDS_PER_SECOND:,} records/s",
+        ("commits every, s", "partitions", "records/s", "CPU µs/record", "p50, ms", "p99, ms"),
+        [_row(point) for point in (*intervals, *partitions)],
+    )
+    report.add("curves", table, {"commit_seconds": intervals, "partitions": partitions})
+
+
+def _point(
+    session: Session, options: Options, seconds: float, commit_seconds: float, partitions: int
+) -> dict[str, Any]:
+    speed = _speed(session, options, commit_seconds, partitions)
+    waits = waits_of(
+        session,
+        Framework(),
+        seconds=max(seconds, 2 * commit_seconds),
+        commit_seconds=commit_seconds,
+        partitions=partitions,
+    )
+    return {
+        "commit_seconds": commit_seconds,
+        "partitions": partitions,
+        "records_per_second": round(speed.records_per_second),
+        "cpu_microseconds_per_record": round(speed.cpu_microseconds_per_record, 3),
+        "p50_milliseconds": round(waits.median, 1),
+        "p99_milliseconds": round(waits.p99, 1),
+    }
+
+
+def _speed(session: Session, options: Options, commit_seconds: float, partitions: int) -> Speed:
+    """Measure over the whole input, or, where commits are far apart, from one to another."""
+    far_apart = commit_seconds >= LONG_SECONDS
+    records = options.records or (LONG_RECORDS if far_apart else DEFAULT_RECORDS)
+
+    def measure(offsets: CommittedOffsets, child: Child, _: Work) -> Speed:
+        if not far_apart:
+            return speed_of_input(offsets, child, records)
+        return speed_over_rounds(
+            offsets,
+            child,
+            records,
+            rounds=max(1, int(ROUNDS_SECONDS / commit_seconds)),
+            apart_seconds=commit_seconds / 3,
+        )
+
+    return session.run(
+        Framework(),
+        session.topic_of(PASSTHROUGH.made, records, partitions),
+        measure,
+        discipline=PASSTHROUGH.name,
+        commit_interval_seconds=commit_seconds,
+        partitions=partitions,
+    )
+
+
+def _row(point: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{point['commit_seconds']:g}",
+        str(point["partitions"]),
+        f"{point['records_per_second']:,}",
+        f"{point['cpu_microseconds_per_record']:.2f}",
+        f"{point['p50_milliseconds']:.1f}",
+        f"{point['p99_milliseconds']:.1f}",
+    )
+
+
+def _told(point: dict[str, Any]) -> str:
+    return (
+        f"{point['partitions']} partitions, {point['commit_seconds']:g} s: "
+        f"{point['records_per_second']:,} records/s, p50 {point['p50_milliseconds']:.1f} ms"
+    )

@@ -1,0 +1,42 @@
+"""Write records at a steady rate until asked to stop: SERVERS TOPIC RECORDS_PER_SECOND PARTITIONS.
+
+A value begins with the time of its `produce()`, in nanoseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import struct
+import sys
+import time
+
+from confluent_kafka import Producer
+
+VALUE_BYTES = 100
+KEYS = 1000
+"""So many that a contestant's outputs go to all partitions."""
+TICK_SECONDS = 0.001
+TIME = struct.Struct(">Q")
+
+
+def main(bootstrap_servers: str, topic: str, records_per_second: int, partitions: int) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
+    rest = b"x" * (VALUE_BYTES - TIME.size)
+    places = itertools.cycle([(b"key-%d" % n, n % partitions) for n in range(KEYS)])
+    produce, pack, clock = producer.produce, TIME.pack, time.time_ns
+    began, sent = time.monotonic(), 0
+    while True:
+        due = int((time.monotonic() - began) * records_per_second)
+        for _ in range(due - sent):
+            key, partition = next(places)
+            produce(topic, pack(clock()) + rest, key, partition)
+        sent = due
+        producer.poll(0)
+        time.sleep(TICK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
