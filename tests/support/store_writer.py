@@ -28,7 +28,7 @@ CACHE_BYTES = 8 * 2**20
 LARGE_CACHE_BYTES = 128 * 2**20
 """So much that a second of writing makes no file."""
 
-PIPE_BYTES = 2**14
+PIPE_BYTES = 2**12
 """A writer waits when so much of what it says was not read."""
 
 APPLICATION = "flights"
@@ -108,6 +108,13 @@ class WriterHost:
         """Wait until a writer has written some steps; return how many it said it had."""
         written = 0
         for _ in range(steps):
+            written = int(self._output.readline())
+        return written
+
+    def wait_past(self, steps: int) -> int:
+        """Wait until more than so many steps are written in all; return how many it said."""
+        written = 0
+        while written <= steps:
             written = int(self._output.readline())
         return written
 
