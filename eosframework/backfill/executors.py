@@ -1,16 +1,24 @@
-"""What Spark calls on its executors: an attempt for each task of which it holds rows."""
+"""What Spark calls on its executors: an attempt of each task, over rows or over the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, batch_of
+from eosframework.backfill.spark.arrow import (
+    BatchFunction,
+    RecordBatch,
+    batch_of,
+    indices_in,
+)
 from eosframework.backfill.tasks.attempt import run_attempt
+from eosframework.backfill.tasks.chunk import Run
 from eosframework.backfill.tasks.failures import told
+from eosframework.backfill.tasks.reading import Rows
 from eosframework.backfill.tasks.work import Work
 from eosframework.errors import EosError
 from eosframework.logs import configure_logs
+from eosframework.records import TopicPartition
 
 RESULT_SCHEMA = "partition bigint, records bigint"
 
@@ -21,18 +29,28 @@ def attempts(work: Work) -> BatchFunction:
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from eosframework.backfill.spark.rows import runs
 
-        for partition, of_task in runs(batches, own_topics=work.own_topics):
-            records = _attempt(work, partition, of_task)
-            yield batch_of([(partition, records)], {"partition": "int64", "records": "int64"})
+        for task, of_task in runs(batches, own_topics=work.own_topics):
+            yield _attempt(work, task, partial(_given, of_task))
 
     return run
 
 
-def finishing(work: Work) -> Callable[[int], int]:
-    """Return what completes a task that has no row in the whole range."""
+def attempts_over_log(work: Work, tasks: Sequence[int]) -> BatchFunction:
+    """Return what `mapInArrow` runs over indices of tasks: these read their ranges themselves."""
 
-    def run(partition: int) -> int:
-        return _attempt(work, partition, iter(()))
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for index in indices_in(batches):
+            yield _attempt(work, tasks[index], None)
+
+    return run
+
+
+def finishing(work: Work, tasks: Sequence[int]) -> BatchFunction:
+    """Return what completes tasks that have no row in the whole range, by their indices."""
+
+    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for index in indices_in(batches):
+            yield _attempt(work, tasks[index], partial(_given, iter(())))
 
     return run
 
@@ -52,6 +70,11 @@ def telling(attempt: Callable[[int], int]) -> int:
         raise told(error) from None
 
 
-def _attempt(work: Work, partition: int, runs: Iterator[Any]) -> int:
+def _attempt(work: Work, task: int, rows: Rows | None) -> RecordBatch:
     configure_logs(work.settings.log)
-    return telling(lambda number: run_attempt(work, partition, runs, number).records)
+    records = telling(lambda number: run_attempt(work, task, number, rows).records)
+    return batch_of([(task, records)], {"partition": "int64", "records": "int64"})
+
+
+def _given(rows: Iterator[Run], _: Mapping[TopicPartition, int]) -> Iterator[Run]:
+    return rows

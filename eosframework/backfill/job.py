@@ -201,6 +201,15 @@ def task_key(name: str, sub_topology: str, partition: int) -> str:
     return f"backfill/{name}/task/{sub_topology}/{partition}"
 
 
+def task_of(name: str, key: str) -> tuple[str, int] | None:
+    """Return the task of whose progress a key is; None: of no task of this job."""
+    prefix = f"{job_key(name)}/task/"
+    if not key.startswith(prefix):
+        return None
+    sub_topology, _, partition = key.removeprefix(prefix).rpartition("/")
+    return sub_topology, int(partition)
+
+
 def tables_key(name: str) -> str:
     """Return the key that says that a job's rows are in their tables."""
     return f"backfill/{name}/tables"

@@ -60,6 +60,22 @@ class JobLog:
             return None
         return from_entries(self.name, self._log.decided(job_key(self.name)))
 
+    def is_decided(self, within_seconds: float) -> bool:
+        """Tell whether everything in the registry is decided, or will be so within a while.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._log.is_settled(within_seconds)
+
+    def undecided_keys(self) -> set[str]:
+        """Return the keys of entries that are not known to count, or not to count.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._log.undecided()
+
     def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
         """Return how far a task is, once all is decided; None: it never committed.
 

@@ -1,7 +1,8 @@
 """Runs a started job: a Spark job for each stage, and what follows once its tasks are through.
 
-    R1. one stage after the other: rows in the tasks' order, an attempt for each task
-    R2. tasks that have no row in the range are completed, so that each has a position
+    R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
+        rows that Spark sorted
+    R2. of the latter, tasks that have no row are completed, so that each has a position
     R3. ends of own topics are written down, once everything that writes them is complete
     R4. rows go to their tables
 
@@ -13,14 +14,20 @@ tasks are and can be interrupted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.executors import RESULT_SCHEMA, attempts, finishing
+from eosframework.backfill.executors import (
+    RESULT_SCHEMA,
+    attempts,
+    attempts_over_log,
+    finishing,
+)
 from eosframework.backfill.job import OffsetRange, ends_key
-from eosframework.backfill.spark.arrow import map_batches
+from eosframework.backfill.leftovers import end_leftovers
+from eosframework.backfill.spark.arrow import BatchFunction, indices, map_batches
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.stages import Stage, writers_of
@@ -58,6 +65,7 @@ def run_stages(
         RunError: Spark gave up; its message is in it.
     """
     events = structlog.get_logger()
+    end_leftovers(started.log, started.graph.application, started.settings)
     for stage in started.stages:
         state = _state(started)
         if not state.is_complete(stage.name, stage.partitions):
@@ -65,7 +73,7 @@ def run_stages(
             _run_stage(spark, started, state, stage, shown, options)
         _fix_ends(started)
     state = _state(started)
-    run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown), options)
+    run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
     return _state(started)
 
 
@@ -90,13 +98,21 @@ def _run_stage(
 ) -> None:
     """Run a stage: R1, then R2."""
     work = _work(started, state, stage)
-    frame = _rows(spark, started, state, stage, work.graph, options)
-    if frame is not None:
-        results = map_batches(frame, attempts(work), RESULT_SCHEMA)
-        _watched(spark, started, results.collect, shown)
+    if stage.reads_log:
+        left = state.incomplete(stage.name, stage.partitions)
+        _refuse_lost(started, _left(state, stage, left))
+        _run_over(indices(spark, len(left)), attempts_over_log(work, left), started, shown)
+        return
+    frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
+    rows = in_task_order(spark, frames, work.graph, stage.name, stage.partitions)
+    _run_over(rows, attempts(work), started, shown)
     if left := _state(started).incomplete(stage.name, stage.partitions):
-        numbers = spark.sparkContext.parallelize(left, len(left))
-        _watched(spark, started, numbers.map(finishing(work)).collect, shown)
+        _run_over(indices(spark, len(left)), finishing(work, left), started, shown)
+
+
+def _run_over(frame: DataFrame, function: BatchFunction, started: Started, shown: Shown) -> None:
+    results = map_batches(frame, function, RESULT_SCHEMA)
+    _watched(frame.sparkSession, started, results.collect, shown)
 
 
 def _work(started: Started, state: JobState, stage: Stage) -> Work:
@@ -125,32 +141,16 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
     )
 
 
-def _rows(
-    spark: SparkSession,
-    started: Started,
-    state: JobState,
-    stage: Stage,
-    graph: bytes,
-    options: Mapping[str, str],
-) -> DataFrame | None:
-    """Return the rows of a stage's unfinished tasks in their order; None: there are none."""
-    if stage.is_in_log_order:
-        ranges = _left_in_log(state, stage)
-        return _read(spark, started, ranges, options) if ranges else None
-    frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
-    return in_task_order(spark, frames, graph, stage.name, stage.partitions)
-
-
-def _left_in_log(state: JobState, stage: Stage) -> dict[TopicPartition, OffsetRange]:
-    """Return what is still to be read: what is committed already need not be fetched again."""
-    (topic,) = stage.topics
+def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPartition, OffsetRange]:
+    """Return what some tasks still have to read."""
     left: dict[TopicPartition, OffsetRange] = {}
-    for number, one in enumerate(state.job.ranges[topic]):
-        partition = TopicPartition(topic, number)
-        progress = state.tasks.get((stage.name, number))
-        first = one.first if progress is None else progress.by_partition()[partition]
-        if first < one.end and not (progress is not None and progress.complete):
-            left[partition] = OffsetRange(first=first, end=one.end)
+    for topic in stage.topics:
+        for number, one in enumerate(state.job.ranges[topic]):
+            if number in tasks:
+                partition = TopicPartition(topic, number)
+                progress = state.tasks.get((stage.name, number))
+                first = one.first if progress is None else progress.by_partition()[partition]
+                left[partition] = OffsetRange(first=first, end=one.end)
     return left
 
 
@@ -169,16 +169,12 @@ def _topic_rows(
         return file_rows(spark, topic, state.job.files[topic], source)
     ranges = _own_ranges(state, topic) if topic in stage.own_topics else state.job.ranges[topic]
     by_partition = {TopicPartition(topic, number): one for number, one in enumerate(ranges)}
-    return _read(spark, started, by_partition, options)
+    _refuse_lost(started, by_partition)
+    return kafka_rows(spark, started.settings.kafka, by_partition, options)
 
 
-def _read(
-    spark: SparkSession,
-    started: Started,
-    ranges: Mapping[TopicPartition, OffsetRange],
-    options: Mapping[str, str],
-) -> DataFrame:
-    """Return ranges as rows, if all of them is there still.
+def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Raise if something of ranges is not there any more.
 
     Raises:
         PositionLost: retention was faster.
@@ -194,7 +190,6 @@ def _read(
                 f"(retention.ms), and start another job: of an application that keeps state under "
                 f"another application name"
             )
-    return kafka_rows(spark, started.settings.kafka, ranges, options)
 
 
 def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:

@@ -41,9 +41,12 @@ class Stage:
         return sorted(source.topic for source in self.part.sources)
 
     @property
-    def is_in_log_order(self) -> bool:
-        """Whether the order within each partition of one topic is the task's order."""
-        return len(self.part.sources) == 1 and not self.own_topics and not self.files
+    def reads_log(self) -> bool:
+        """Whether each task finds its records in the log, partition by partition in its order.
+
+        In an own topic they lie writer by writer, and those of files lie anywhere.
+        """
+        return not self.own_topics and not self.files
 
 
 def stages(graph: Graph, tasks: Mapping[str, int], files: Collection[str] = ()) -> list[Stage]:

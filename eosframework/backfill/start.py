@@ -92,7 +92,7 @@ def start(
     facts = check_start(graph, settings, admin, registry, id_source(settings))
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
-    state = log.read()
+    state = log.watch() or log.read()  # where it is to be seen, nothing in doubt is waited for
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
         stages(graph, tasks, job.files)  # refused before the job is there

@@ -10,27 +10,36 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eosframework.backfill.executors import telling
 from eosframework.backfill.job import OffsetRange, tables_key
-from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, map_batches
-from eosframework.backfill.spark.kafka_rows import kafka_rows
-from eosframework.backfill.spark.rows import Counts, runs_of
+from eosframework.backfill.spark.arrow import (
+    BatchFunction,
+    RecordBatch,
+    batch_of,
+    indices,
+    indices_in,
+    map_batches,
+)
 from eosframework.backfill.start import Started
 from eosframework.backfill.tasks.chunk import Run
 from eosframework.backfill.tasks.packing import pack, unpack
-from eosframework.backfill.tasks.table_attempt import Pace, TableAttempt, refuse_gap
+from eosframework.backfill.tasks.table_attempt import (
+    PATIENCE_SECONDS,
+    Pace,
+    TableAttempt,
+    refuse_gap,
+)
 from eosframework.config import Settings
 from eosframework.errors import PositionLost
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.snapshot import read_ranges
 from eosframework.persisting.rows import RowMaker
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Graph
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
     from eosframework.backfill.state import JobState
 
 RESULT_SCHEMA = "topic string, partition bigint, rows bigint"
+_RESULT_TYPES = {"topic": "string", "partition": "int64", "rows": "int64"}
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -67,7 +77,6 @@ def run_tables(
     started: Started,
     state: JobState,
     watched: Callable[[Callable[[], Any]], None],
-    options: Mapping[str, str] | None = None,
 ) -> None:
     """Carry what is left of a job's rows into their tables.
 
@@ -76,7 +85,6 @@ def run_tables(
         started: the job.
         state: of which everything else is complete.
         watched: runs an action of Spark's.
-        options: for Spark's Kafka client.
 
     Raises:
         RecordFailed: a record gives no row, or the database refuses it, and the policy is to fail.
@@ -91,7 +99,7 @@ def run_tables(
     if members := started.admin.describe_group(group).client_ids:
         events.info("tables_left_to_workers", group=group, workers=len(members))
     else:
-        _carry_all(spark, started, state, watched, options)
+        _carry_all(spark, started, state, watched)
     done = {"at": round(time.time() * 1000), "workers": len(members)}
     started.log.write({tables_key(state.job.name): done})
 
@@ -101,7 +109,6 @@ def _carry_all(
     started: Started,
     state: JobState,
     watched: Callable[[Callable[[], Any]], None],
-    options: Mapping[str, str] | None,
 ) -> None:
     graph = started.graph
     ranges = _left(started, state)
@@ -114,33 +121,32 @@ def _carry_all(
     structlog.get_logger("eosframework.backfill").info(
         "backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges)
     )
-    done: set[TopicPartition] = set()
-
-    def act() -> None:
-        rows = kafka_rows(spark, started.settings.kafka, ranges, options)
-        for found in map_batches(rows, carrying(work), RESULT_SCHEMA).collect():
-            done.add(TopicPartition(found["topic"], found["partition"]))
-
-    if any(one.first < one.end for one in ranges.values()):
-        watched(act)
-    for partition in ranges.keys() - done:  # no row is in their ranges
-        carry(work, partition, iter(()), 0)
+    results = map_batches(indices(spark, len(ranges)), carrying(work), RESULT_SCHEMA)
+    if ranges:
+        watched(results.collect)
 
 
 def carrying(work: TablesWork) -> BatchFunction:
-    """Return what runs on executors: the rows of each partition go into tables."""
+    """Return what runs on executors, over indices of partitions: their rows go into tables."""
 
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        arrow: Any = import_module("pyarrow")
-        counts = Counts()
-        of_all = (run for batch in batches for run in runs_of(batch, counts))
-        for partition, rows in groupby(of_all, key=itemgetter(0)):
-            written = telling(partial(carry, work, partition, rows))
-            yield arrow.RecordBatch.from_pydict(
-                {"topic": [partition.topic], "partition": [partition.partition], "rows": [written]}
-            )
+        for index in indices_in(batches):
+            partition = sorted(work.ranges)[index]
+            written = telling(partial(_carry_range, work, partition))
+            yield batch_of([(*partition, written)], _RESULT_TYPES)
 
     return run
+
+
+def _carry_range(work: TablesWork, partition: TopicPartition, attempt_number: int) -> int:
+    range_ = work.ranges[partition]
+    rows = read_ranges(
+        work.settings.kafka,
+        {partition: (range_.first, range_.end)},
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    with closing(rows):
+        return carry(work, partition, rows, attempt_number)
 
 
 def carry(

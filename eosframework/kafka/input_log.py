@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Any, NoReturn, cast
 
 import structlog
@@ -13,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
+from eosframework.kafka.batches import by_partition, error_of
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.group import GroupSettings
@@ -26,7 +26,6 @@ from eosframework.kafka.properties import new_client
 from eosframework.kafka.rebalance import Rebalancing
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call, exception_for
-from eosframework.processing import ports
 from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
 
@@ -38,10 +37,6 @@ LEAVE_SECONDS = 5.0
 
 _BEGINNING, _END = -2, -1
 """Timestamps by which ListOffsets means the first offset and the last stable one."""
-
-_error_of: Callable[[Message], KafkaError | None] = Message.error
-_topic_of: Callable[[Message], str | None] = Message.topic
-_partition_of: Callable[[Message], int | None] = Message.partition
 
 
 class KafkaInputLog:
@@ -111,9 +106,9 @@ class KafkaInputLog:
             if messages and limit > 1:
                 messages += self._consume(limit - 1, 0)
         ends: dict[TopicPartition, int] = {}
-        if any(map(_error_of, messages)):
+        if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends)
-        return Fetched(_by_partition(messages), ends, self._current_membership())
+        return Fetched(by_partition(messages), ends, self._current_membership())
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the stable committed positions (waits for a transaction in doubt).
@@ -387,12 +382,3 @@ def _cause_of_fatal(error: KafkaError) -> KafkaError:
 
 def _coordinates(message: Message) -> TopicPartition:
     return TopicPartition(cast("str", message.topic()), cast("int", message.partition()))
-
-
-def _by_partition(messages: list[Message]) -> dict[TopicPartition, list[ports.Message]]:
-    """Group messages without a step of Python per message: they come in runs per partition."""
-    grouped: dict[TopicPartition, list[Any]] = {}
-    for topic, of_topic in groupby(messages, _topic_of):
-        for partition, run in groupby(of_topic, _partition_of):
-            grouped.setdefault(cast("TopicPartition", (topic, partition)), []).extend(run)
-    return {TopicPartition(*partition): run for partition, run in grouped.items()}

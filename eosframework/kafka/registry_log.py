@@ -86,6 +86,25 @@ class RegistryLog:
         """
         return self._admin.high_watermarks([self._partition])[self._partition]
 
+    def is_settled(self, within_seconds: float) -> bool:
+        """Tell whether all that is written now is decided within so many seconds.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._decided_within(within_seconds) is not None
+
+    def undecided(self) -> set[str]:
+        """Return the keys of entries at or behind the first transaction that is not decided.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        partition, end = self._partition, self.written_end()
+        start = self._admin.log_bounds([partition])[partition][1]
+        runs = read_ranges(self._settings, {partition: (start, end)}, undecided=True)
+        return {(message.key() or b"").decode() for _, run in runs for message in run}
+
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
         """Return the newest entry of a key with its offset, whatever becomes of its transaction.
 
@@ -119,18 +138,25 @@ class RegistryLog:
         Registry(self._application, self._settings, self._admin).write(entries)
 
     def _settled_end(self) -> int:
+        end = self._decided_within(self._settle_seconds)
+        if end is None:
+            raise ClusterUnreachable(
+                f"a transaction in {self._partition} was not decided within "
+                f"{self._settle_seconds:g} s, so what is committed there is not known; see "
+                f"`eosframework txn hanging`"
+            )
+        return end
+
+    def _decided_within(self, seconds: float) -> int | None:
+        """Return an offset before which all is decided that is written now; None: it is not yet."""
         partition, written = self._partition, self.written_end()
-        deadline = time.monotonic() + self._settle_seconds
+        deadline = time.monotonic() + seconds
         while True:
             end = self._admin.log_bounds([partition])[partition][1]
             if end >= written:
                 return end
             if time.monotonic() > deadline:
-                raise ClusterUnreachable(
-                    f"a transaction in {partition} was not decided within "
-                    f"{self._settle_seconds:g} s, so what is committed there is not known; see "
-                    f"`eosframework txn hanging`"
-                )
+                return None
             time.sleep(LOOK_SECONDS)
 
     def _read_to(self, end: int, prefix: str, keys: Collection[str] | None) -> dict[str, Any]:

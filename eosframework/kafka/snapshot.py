@@ -8,11 +8,13 @@ from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, PositionLost, RunError
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.batches import by_partition, error_of
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.defaults import consumer_properties
 from eosframework.kafka.properties import Role, client_properties, new_client
@@ -39,7 +41,11 @@ _GROUP = "eosframework.reader"
 
 
 def read_ranges(
-    settings: KafkaSettings, ranges: Ranges, *, undecided: bool = False
+    settings: KafkaSettings,
+    ranges: Ranges,
+    *,
+    undecided: bool = False,
+    patience_seconds: float | None = None,
 ) -> Generator[Batch]:
     """Yield what a `read_committed` reader sees of each range, in bounded memory.
 
@@ -48,30 +54,31 @@ def read_ranges(
         ranges: their ends are at most the partitions' last stable offsets.
         undecided: give what open and aborted transactions wrote, too; the ends are then at most
             the high watermarks.
+        patience_seconds: for how long nothing may come; None: as long as a request may take.
 
     Raises:
         PositionLost: retention removed the start of a range; read its bounds again.
-        ClusterUnreachable: nothing came for as long as a request may take.
+        ClusterUnreachable: nothing came for so long.
     """
     ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not ends:
         return
     starts = {partition: ranges[partition][0] for partition in ends}
+    longest_seconds = patience_seconds or settings.request_timeout_seconds + 5
     with closing(assigned_consumer(settings, starts, undecided=undecided)) as consumer:
         silent_since = time.monotonic()
         while ends:
             batches, read_to = consume(consumer)
-            if read_to:
-                silent_since = time.monotonic()
-            elif time.monotonic() - silent_since > settings.request_timeout_seconds + 5:
+            if not read_to and time.monotonic() - silent_since > longest_seconds:
                 raise ClusterUnreachable(
-                    f"{', '.join(map(str, ends))} gave nothing for "
-                    f"{settings.request_timeout_seconds + 5:g} s; are the brokers at "
-                    f"{settings.bootstrap_servers} up?"
+                    f"{', '.join(map(str, ends))} gave nothing for {longest_seconds:g} s; are the "
+                    f"brokers at {settings.bootstrap_servers} up?"
                 )
             for partition, messages in batches.items():
-                if kept := [m for m in messages if m.offset() < ends.get(partition, 0)]:
+                if kept := _before(messages, ends.get(partition, 0)):
                     yield partition, kept
+            if read_to:  # only now: whoever took the messages may have been at it for long
+                silent_since = time.monotonic()
             done = [p for p in read_to if p in ends and read_to[p] >= ends[p]]
             for partition in done:
                 del ends[partition]
@@ -141,22 +148,38 @@ def consume(
         PositionLost: retention removed the next record.
         RunError: a partition cannot be read.
     """
-    batches: dict[TopicPartition, list[Message]] = {}
+    messages = consumer.consume(BATCH_RECORDS, seconds)
     read_to: dict[TopicPartition, int] = {}
-    # Any: the stubs make every part of a message optional; one without an error has them all.
-    messages: list[Any] = consumer.consume(BATCH_RECORDS, seconds)
-    for message in messages:
-        error: KafkaError | None = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
-            _refuse(message, error)
-            continue
-        partition = TopicPartition(message.topic(), message.partition())
-        if error is not None:
-            read_to[partition] = message.offset()
-        else:
-            batches.setdefault(partition, []).append(message)
-            read_to[partition] = message.offset() + 1
+    if any(map(error_of, messages)):
+        messages = _without_errors(messages, read_to)
+    batches = by_partition(messages)
+    for partition, found in batches.items():
+        read_to[partition] = max(read_to.get(partition, 0), found[-1].offset() + 1)
     return batches, read_to
+
+
+def _before(messages: list[Message], end: int) -> list[Message]:
+    if messages[-1].offset() < end:
+        return messages
+    return [message for message in messages if message.offset() < end]
+
+
+def _without_errors(
+    messages: Iterable[KafkaMessage], read_to: dict[TopicPartition, int]
+) -> list[KafkaMessage]:
+    """Return the messages proper; note up to where partitions are read that are at their end."""
+    proper: list[KafkaMessage] = []
+    # Any: the stubs make every part of a message optional; one of a partition has them all.
+    one: Any
+    for one in messages:
+        error: KafkaError | None = one.error()
+        if error is None:
+            proper.append(one)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            read_to[TopicPartition(one.topic(), one.partition())] = one.offset()
+        else:
+            _refuse(one, error)
+    return proper
 
 
 def _refuse(message: Any, error: KafkaError) -> None:

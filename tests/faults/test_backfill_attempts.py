@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.backfill.leftovers import end_leftovers
 from eosframework.embedded import KafkaCluster, start_kafka
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.backfilled import QUICK, Backfill
@@ -49,10 +50,11 @@ def make_backfill() -> Iterator[Callable[..., Backfill]]:
         backfill.stop()
 
 
-def kill_at(backfill: Backfill, sub_topology: str, step: str) -> None:
+def kill_at(backfill: Backfill, sub_topology: str, step: str, *, of_log: bool = False) -> None:
     """Kill an attempt at a step, which has to come."""
     point, _, hit = step.partition("@")
-    attempt = backfill.start(sub_topology, 0, 0, fault=f"{point}=kill@{hit or 1}")
+    fault = f"{point}=kill@{hit or 1}"
+    attempt = backfill.start(sub_topology, 0, 0, of_log=of_log, fault=fault)
     attempt.ends_with(-signal.SIGKILL)
     assert attempt.fired(point)
 
@@ -67,8 +69,8 @@ def test_attempts_killed_at_every_step_lose_and_double_nothing(
     totals.feed(2000)
     backfill = make_backfill(totals)
     for step in WRITER_STEPS:
-        kill_at(backfill, "totals", step)
-    assert backfill.run("totals", 0).records == 2000
+        kill_at(backfill, "totals", step, of_log=True)
+    assert backfill.run("totals", 0, of_log=True).records == 2000
     for step in KEYED_STEPS:
         kill_at(backfill, "totals.keyed", step)
     progress = backfill.run("totals.keyed", 0)
@@ -100,12 +102,32 @@ def test_an_attempt_that_stands_still_is_taken_over_and_ends_fenced(
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(3000)
     backfill = make_backfill(pipeline)
-    first = backfill.start("doubled", 0, 0, fault="transaction.after_produce=stop@5")
+    fault = "transaction.after_produce=stop@5"
+    first = backfill.start("doubled", 0, 0, of_log=True, fault=fault)
     first.wait_for_fault("transaction.after_produce")
-    assert backfill.start("doubled", 0, 1).progress().records == 3000
+    assert backfill.start("doubled", 0, 1, of_log=True).progress().records == 3000
     first.signal(signal.SIGCONT)
     first.ends_with(FENCED)
     assert "was taken over by another attempt" in first.said
+    assert pipeline.verify().clean
+
+
+def test_what_a_killed_attempt_left_open_is_ended_and_not_waited_for(
+    make_pipeline: Callable[..., Pipeline], make_backfill: Callable[..., Backfill]
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(3000)
+    backfill = make_backfill(pipeline, [*SMALL_CHUNKS, "worker.transaction_timeout_seconds=600"])
+    killed = backfill.start("doubled", 0, 0, of_log=True, fault="transaction.before_commit=hold@3")
+    killed.wait_for_fault("transaction.before_commit")
+    wait_until(lambda: not backfill.log.is_decided(0), "progress that is sent and not committed")
+    killed.signal(signal.SIGKILL)
+    killed.ends_with(-signal.SIGKILL)
+    [ended] = end_leftovers(backfill.log, pipeline.name, backfill.settings, decided_seconds=0)
+    assert ended == f"{pipeline.name}-backfill.history.doubled-0"
+    assert backfill.log.is_decided(60)
+    assert end_leftovers(backfill.log, pipeline.name, backfill.settings) == []
+    assert backfill.run("doubled", 0, of_log=True).records == 3000
     assert pipeline.verify().clean
 
 
@@ -170,7 +192,7 @@ def test_attempts_go_on_after_their_broker_was_killed_and_restarted(
     totals.feed(2000)
     short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
     backfill = make_backfill(totals, [*SMALL_CHUNKS, *short])
-    backfill.run("totals", 0)
+    backfill.run("totals", 0, of_log=True)
     backfill.run("latest.keyed", 0)
     attempt = backfill.start("totals.keyed", 0, 0, fault="transaction.before_commit=hold@5")
     attempt.wait_for_fault("transaction.before_commit")

@@ -1,8 +1,8 @@
 """Attempts of backfill tasks in processes of their own, over the records of real topics.
 
-Their rows are what the task's source topics hold, one topic after the other. They arm faults as
-`faulty_worker` does. With EOS_TEST_ROW_SECONDS each batch of rows takes as long to come; with
-EOS_TEST_OWN_IDS attempts share no id.
+Their rows are what the task's source topics hold, one topic after the other, or what they read
+themselves (`of_log`). They arm faults as `faulty_worker` does. With EOS_TEST_ROW_SECONDS each batch
+of rows takes as long to come; with EOS_TEST_OWN_IDS attempts share no id.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class Backfill:
         partition: int,
         attempt: int,
         *,
+        of_log: bool = False,
         fault: str = "",
         settings: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -126,7 +127,7 @@ class Backfill:
         """Start an attempt in a process of its own."""
         directory = self.pipeline.directory / f"attempt{len(self.attempts)}"
         directory.mkdir()
-        task = self.pipeline.topology_file, sub_topology, partition, attempt
+        task = self.pipeline.topology_file, sub_topology, partition, attempt, of_log
         arguments = (task, [*self.texts, *settings], directory, fault, dict(environment or {}))
         process = _PROCESSES.Process(target=_in_process, args=arguments)
         process.start()
@@ -134,17 +135,28 @@ class Backfill:
         return self.attempts[-1]
 
     def run(
-        self, sub_topology: str, partition: int, attempt: int = 0, *, batches: int | None = None
+        self,
+        sub_topology: str,
+        partition: int,
+        attempt: int = 0,
+        *,
+        of_log: bool = False,
+        batches: int | None = None,
     ) -> TaskProgress:
         """Run an attempt in this process, on all batches of rows or on the first ones."""
         file = self.pipeline.topology_file
-        return _run(file, sub_topology, partition, attempt, self.texts, batches)
+        return _run(file, sub_topology, partition, attempt, of_log, self.texts, batches)
 
-    def progress(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """What is committed of a task."""
-        settings = _settings(self.texts)
-        log = JobLog(JOB, self.pipeline.name, settings.kafka, ClusterAdmin(settings.kafka))
-        return log.read_task(sub_topology, partition)
+    @property
+    def settings(self) -> Settings:
+        """Those of the attempts."""
+        return _settings(self.texts)
+
+    @property
+    def log(self) -> JobLog:
+        """What the registry holds of the job."""
+        kafka = self.settings.kafka
+        return JobLog(JOB, self.pipeline.name, kafka, ClusterAdmin(kafka))
 
     def stop(self) -> None:
         """End what still runs."""
@@ -163,13 +175,15 @@ def _run(
     sub_topology: str,
     partition: int,
     attempt: int,
+    of_log: bool,
     texts: Sequence[str],
     batches: int | None = None,
 ) -> TaskProgress:
     settings = _settings(texts)
     graph = resolve(load_app(str(topology)))
     work = _work(graph, settings, sub_topology)
-    return run_attempt(work, partition, islice(_runs(work, partition), batches), attempt)
+    rows = islice(_runs(work, partition), batches)
+    return run_attempt(work, partition, attempt, None if of_log else lambda _: rows)
 
 
 def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:
@@ -234,7 +248,7 @@ def _with_ids_of_their_own(attempt: int) -> None:
 
 
 def _in_process(
-    task: tuple[Path, str, int, int],
+    task: tuple[Path, str, int, int, bool],
     texts: Sequence[str],
     directory: Path,
     fault: str,

@@ -152,14 +152,18 @@ class Shop(Pipeline):
     def findings(self) -> list[str]:
         """What is wrong in the outputs."""
         priced: Counter[str] = Counter()
-        paid: Counter[str] = Counter()
         for at, order in self._orders:
             if int(order["product"]) < PRODUCTS:
                 tier = [t for time, t in self._tiers.get(order["customer"], ()) if time <= at]
                 name = f"product {order['product']}"
                 priced[_text({**order, "tier": tier[-1] if tier else None, "name": name})] += 1
-            paid[_text({"id": order["id"], "paid": self._payments.get(order["id"])})] += 1
-        return [*self._differences("priced", priced), *self._differences("paid", paid)]
+        return [*self._differences("priced", priced), *self.findings_in_paid()]
+
+    def findings_in_paid(self) -> list[str]:
+        """What is wrong in the output of orders with their payments."""
+        ids = [order["id"] for _, order in self._orders]
+        paid = Counter(_text({"id": one, "paid": self._payments.get(one)}) for one in ids)
+        return self._differences("paid", paid)
 
     def _differences(self, topic: str, expected: Counter[str]) -> list[str]:
         values = [json.loads(m.value() or b"") for m in self.read(f"{self.name}.{topic}")]

@@ -6,13 +6,14 @@
     A2. init the task's transactional.id: fences every other attempt, ends what it left open
     A3. read the task's progress, settled; return if it is complete; else say that one is here
     A4. start at its positions; bring the stores up to date from their changelogs
-    A5. run: skip rows before the positions, cut the rest into chunks by time and size
+    A5. run: read from the positions on, or of rows skip those before; cut them into chunks by time
+        and size
     A6. commit: outputs, changelogs and the progress in one transaction
     A7. decide what the outcome was
     A8. at the end of the rows: the last chunk, and that the task is complete, in one transaction
 
-All of it begins with the first rows: an attempt that Spark still sorts for cannot show that it
-lives, and has nothing yet to be protected for.
+Of rows that Spark sorts all of it begins with the first one: an attempt that still waits for it
+cannot show that it lives, and has nothing yet to be protected for.
 
 What follows from an outcome (A7):
 
@@ -32,20 +33,20 @@ about history.
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from eosframework import failpoints
 from eosframework.backfill.job import TaskProgress
-from eosframework.backfill.tasks.chunk import Chunk, Run, place_of
+from eosframework.backfill.tasks.chunk import Chunk, place_of
 from eosframework.backfill.tasks.equipment import Equipment, equipped
+from eosframework.backfill.tasks.reading import Rows, reading
 from eosframework.backfill.tasks.tally import Tally
 from eosframework.backfill.tasks.tenure import Tenure, run_mark
 from eosframework.backfill.tasks.work import Work
@@ -66,21 +67,21 @@ from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 
 PIECE_RECORDS = 2000
-"""Rows that are taken in at once; a chunk that is full ends between two pieces."""
+"""Rows that are taken in at once, at most; a chunk that is full ends between two pieces."""
 
 RESTORE_PAUSE_SECONDS = 0.01
 
 
 def run_attempt(
-    work: Work, partition: int, runs: Iterator[Run], attempt_number: int
+    work: Work, partition: int, attempt_number: int, rows: Rows | None = None
 ) -> TaskProgress:
     """Run a task of a backfill to its end, from wherever an earlier attempt got.
 
     Args:
         work: what the task is part of.
         partition: which task.
-        runs: all rows of the task in its order, those that are processed already too.
         attempt_number: 0 only if no other attempt of the task can be well and at work.
+        rows: of the task; None: it reads them from the log itself.
 
     Returns:
         The complete progress.
@@ -91,8 +92,8 @@ def run_attempt(
         RunError: nothing can succeed here until somebody mends the cause.
         ClusterUnreachable: brokers were away for long; another attempt may go on.
     """
-    with equipped(work, partition) as equipment:
-        return Attempt(equipment, attempt_number).run(runs)
+    with equipped(work, partition) as equipment, reading(equipment) as of_log:
+        return Attempt(equipment, attempt_number).run(rows or of_log)
 
 
 class Attempt:
@@ -121,10 +122,8 @@ class Attempt:
         self._sleep = sleep
         self._tenure = Tenure(equipment, self.name, clock=clock, sleep=sleep)
 
-    def run(self, runs: Iterator[Run]) -> TaskProgress:
+    def run(self, rows: Rows) -> TaskProgress:
         """Run all rows; see `run_attempt`."""
-        first = next(runs, None)
-        rows = runs if first is None else itertools.chain([first], runs)
         if self._number > 0 or self._tenure.is_shared():
             done = self._tenure.wait()
             if done is not None:
@@ -163,9 +162,9 @@ class Running:
         self._clock = clock
         self._sleep = sleep
         self._interval_seconds = min(settings.backfill.commit_interval_seconds, timeout_seconds / 3)
-        self._chunk = Chunk(
-            settings.backfill.chunk_records, settings.backfill.chunk_megabytes * 2**20
-        )
+        most_records = settings.backfill.chunk_records
+        self._chunk = Chunk(most_records, settings.backfill.chunk_megabytes * 2**20)
+        self._piece_records = min(PIECE_RECORDS, most_records)
         self._told_at = clock()
         self._has_task = True
         state, compiled = equipment.state, equipment.compiled
@@ -187,7 +186,7 @@ class Running:
         self._task.start_at(self._positions())
         self._starts = dict(self._task.positions)
 
-    def run(self, rows: Iterator[Run]) -> TaskProgress:
+    def run(self, rows: Rows) -> TaskProgress:
         """Run all rows, and commit that the task is complete.
 
         Raises:
@@ -196,7 +195,7 @@ class Running:
         offsets = {str(p): offset for p, offset in self._starts.items()}
         self._events.info("task_assigned", offsets=offsets)
         self._guarded(self._tell)
-        for partition, messages in rows:
+        for partition, messages in rows(self._starts):
             self._take_in(partition, messages)
         self._guarded(self._complete)
         failpoints.hit("backfill.after_complete")
@@ -226,8 +225,8 @@ class Running:
         """Run the rows that are new."""
         self._refuse_foreign(partition, messages)
         fresh = messages[place_of(messages, self._starts[partition]) :]
-        for start in range(0, len(fresh), PIECE_RECORDS):
-            piece = fresh[start : start + PIECE_RECORDS]
+        for start in range(0, len(fresh), self._piece_records):
+            piece = fresh[start : start + self._piece_records]
             self._chunk.add(partition, piece)
             self._tally.saw(piece)
             if self._task.state is TaskState.RUNNING:

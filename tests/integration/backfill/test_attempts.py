@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from confluent_kafka import Producer
 from eosframework.errors import ConfigurationError, RunError
 from tests.conftest import KafkaService
 from tests.support.backfilled import QUICK, Backfill
+from tests.support.joined import PARTITIONS, Shop
 from tests.support.pipeline import Pipeline, number_in
 from tests.support.totals import Totals
 
@@ -79,11 +81,11 @@ def test_aborted_records_and_markers_are_neither_processed_nor_waited_for(
     pipeline.feed(500)
     append_in_transactions(pipeline)
     backfill = make_backfill(pipeline)
-    done = backfill.run("doubled", 0)
+    done = backfill.run("doubled", 0, of_log=True)
     assert done.records == 501
     assert done.positions == {f"{pipeline.source}/0": 504}, "behind the last marker"
     assert pipeline.verify().clean
-    assert backfill.run("doubled", 0, 1) == done
+    assert backfill.run("doubled", 0, 1, of_log=True) == done
 
 
 def test_rows_that_end_before_the_range_are_refused_and_the_next_attempt_goes_on(
@@ -117,6 +119,23 @@ def test_keyed_tasks_keep_their_state_in_changelogs_and_own_records_tell_their_w
     assert all(message.headers() is None for message in totals.read(f"{totals.name}.totals"))
     changelogs = totals.read(f"{totals.name}.totals.aggregate.changelog")
     assert len({message.key() for message in changelogs}) == 10
+
+
+def test_a_task_that_joins_two_partitions_of_the_log_reads_them_as_a_live_one(
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    make_backfill: Callable[..., Backfill],
+) -> None:
+    shop = Shop(kafka.bootstrap_servers, unique_name("shop"), tmp_path, seed=11)
+    shop.fill(600)
+    backfill = make_backfill(shop, [*QUICK, "backfill.chunk_records=100"])
+    fault = "transaction.after_commit=kill@3"
+    killed = backfill.start("priced", 0, 0, of_log=True, fault=fault)
+    killed.ends_with(-signal.SIGKILL)
+    for partition in range(PARTITIONS):
+        assert backfill.run("priced", partition, of_log=True).complete
+    assert shop.findings_in_paid() == []
 
 
 def test_an_output_that_the_broker_refuses_goes_to_the_dead_letters(

@@ -120,7 +120,7 @@ class World:
         attempt = Attempt(
             self.equipment(**changes), number, clock=self.clock, sleep=self.clock.sleep
         )
-        return attempt.run(iter(self.rows() if rows is None else rows))
+        return attempt.run(lambda _: iter(self.rows() if rows is None else rows))
 
     def numbers(self, topic: str = "out") -> list[int]:
         """What is visible in an output."""

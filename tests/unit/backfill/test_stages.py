@@ -35,9 +35,9 @@ def test_a_stage_runs_after_those_that_write_what_it_reads() -> None:
     tasks = {part.name: 4 for part in graph.sub_topologies}
     first, second = stages(graph, tasks)
     assert first.topics == ["orders.raw"]
-    assert first.is_in_log_order
+    assert first.reads_log
     assert second.own_topics == set(second.topics)
-    assert not second.is_in_log_order
+    assert not second.reads_log
     assert writers_of(graph) == {second.topics[0]: {first.name}}
 
 
@@ -46,7 +46,7 @@ def test_what_files_stand_for_is_put_into_order_first() -> None:
     tasks = {part.name: 4 for part in graph.sub_topologies}
     first, _ = stages(graph, tasks, ["orders.raw"])
     assert first.files == {"orders.raw"}
-    assert not first.is_in_log_order
+    assert not first.reads_log
 
 
 def test_a_circle_is_refused_by_name() -> None:
