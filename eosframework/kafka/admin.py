@@ -79,17 +79,34 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group.
+
+    Args:
+        name: by which it comes back, else its client id.
+        host: where it is, as its coordinator sees it.
+        partitions: that it was given.
+    """
+
+    name: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupFacts:
     """What the coordinator says about a consumer group; one that does not exist has no members.
 
     Args:
         allowed: operations that this principal may perform on it; None: brokers do not say.
         instances: of each member the name by which it comes back; None: it has none.
+        members: each with what it was given.
     """
 
     client_ids: tuple[str, ...] = ()
     allowed: frozenset[str] | None = None
     instances: tuple[str | None, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +236,7 @@ class ClusterAdmin(Asking):
             client_ids=tuple(member.client_id for member in described.members),
             allowed=_operations(described.authorized_operations),
             instances=tuple(member.group_instance_id or None for member in described.members),
+            members=tuple(map(_member, described.members)),
         )
 
     def committed(
@@ -366,6 +384,15 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
         if answer.error is not None:
             raise KafkaException(answer.error)
     return answers
+
+
+def _member(member: Any) -> GroupMember:
+    given = member.assignment.topic_partitions if member.assignment else ()
+    return GroupMember(
+        member.group_instance_id or member.client_id,
+        member.host.removeprefix("/"),
+        tuple(sorted(TopicPartition(entry.topic, entry.partition) for entry in given)),
+    )
 
 
 def _topic_facts(topic: Any, values: Values | None) -> TopicFacts:

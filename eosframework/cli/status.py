@@ -1,0 +1,103 @@
+"""`eosframework status`: how a running application is doing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from eosframework.overview import Overview, TaskStanding
+
+
+@app.command()
+def status(
+    app_name: AppArgument,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ask",
+            metavar="HOST:PORT",
+            help="Also ask a process that answers over HTTP. Repeatable.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print who is running an application, and how far each task is.
+
+    Kafka knows members, committed offsets and open transactions; a process that is asked tells the
+    states of its tasks, and why it is not ready.
+    """
+    from eosframework.cli.cluster import open_application
+    from eosframework.overview import asked, overview
+
+    opened = open_application(app_name, config, assignments)
+    found = overview(opened.graph, opened.admin)
+    told = {address: asked(address) for address in addresses or ()}
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(_report(found, told), option=orjson.OPT_INDENT_2).decode())
+    else:
+        typer.echo("\n".join(_lines(found, told)))
+
+
+def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "application": found.application,
+        "members": {
+            process: [
+                {"name": m.name, "host": m.host, "partitions": list(map(str, m.partitions))}
+                for m in members
+            ]
+            for process, members in found.members.items()
+        },
+        "tasks": [
+            {**asdict(task), "lag": task.lag, "held_back": task.held_back} for task in found.tasks
+        ],
+        "asked": told,
+    }
+
+
+def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
+    lag = sum(task.lag for task in found.tasks)
+    count = sum(len(members) for members in found.members.values())
+    lines = [
+        f"{found.application}: {_counted(count, 'member')}, {_counted(len(found.tasks), 'task')}, "
+        f"lag {lag:,}"
+    ]
+    for process, members in found.members.items():
+        for member in members:
+            given = _counted(len(member.partitions), "partition")
+            lines.append(f"  {member.name} on {member.host}: {process}, {given}")
+    states = {
+        (answer["process"], task["task"]): task["state"]
+        for answer in told.values()
+        for task in answer.get("tasks", ())
+    }
+    width = max((len(task.task) for task in found.tasks), default=0)
+    lines += [_line(task, width, states.get((task.process, task.task))) for task in found.tasks]
+    for address, answer in told.items():
+        reasons = "; ".join(answer["reasons"])
+        lines.append(f"{address}: {'ready' if answer['ready'] else f'not ready: {reasons}'}")
+    return lines
+
+
+def _line(task: TaskStanding, width: int, state: str | None) -> str:
+    owner = "nobody has it" if task.owner is None else f"{task.owner}"
+    held = f", {task.held_back:,} held back by an open transaction" if task.held_back else ""
+    never = all(partition.committed is None for partition in task.partitions)
+    return (
+        f"{task.task:<{width}}  {owner}{f', {state}' if state else ''}, lag {task.lag:,}{held}"
+        f"{', never committed' if never else ''}"
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

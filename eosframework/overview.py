@@ -1,0 +1,180 @@
+"""How a running application is doing: by Kafka itself, and by workers that answer over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+import orjson
+
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin import ClusterAdmin, GroupMember
+from eosframework.records import Position, TopicPartition
+from eosframework.serving.address import host_and_port
+from eosframework.topology.graph import Graph
+from eosframework.txnid import tables_group
+
+ASK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """How far a partition is.
+
+    Args:
+        committed: the group's offset; None: there is none.
+        lag: offsets up to the last stable one behind it, markers of transactions included.
+        held_back: offsets behind the last stable one, of somebody's open transaction.
+    """
+
+    partition: str
+    committed: int | None
+    lag: int
+    held_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """How a task is doing.
+
+    Args:
+        owner: the member that has it; None: nobody has.
+    """
+
+    task: str
+    process: str
+    owner: str | None
+    partitions: tuple[PartitionStanding, ...]
+
+    @property
+    def lag(self) -> int:
+        """Over all source partitions."""
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def held_back(self) -> int:
+        """Over all source partitions."""
+        return sum(partition.held_back for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How an application is doing, as Kafka has it.
+
+    Args:
+        members: by what they do, `transforms` or `tables`.
+    """
+
+    application: str
+    members: Mapping[str, tuple[GroupMember, ...]]
+    tasks: tuple[TaskStanding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Tasks that share a group."""
+
+    process: str
+    group: str
+    tasks: Mapping[str, Sequence[TopicPartition]]
+
+
+def overview(graph: Graph, admin: ClusterAdmin) -> Overview:
+    """Ask Kafka how an application is doing.
+
+    Raises:
+        ConfigurationError: a topic does not exist.
+        ClusterUnreachable: nobody answers.
+    """
+    parts = list(_parts(graph, admin))
+    members = {part.process: admin.describe_group(part.group).members for part in parts}
+    tasks = [
+        standing for part in parts for standing in _standings(part, members[part.process], admin)
+    ]
+    return Overview(graph.application, members, tuple(tasks))
+
+
+def asked(address: str) -> dict[str, Any]:
+    """Return what a process tells of itself at `/status`.
+
+    Raises:
+        ConfigurationError: nobody answers there, or somebody else.
+    """
+    try:
+        connection = HTTPConnection(*host_and_port(address), timeout=ASK_SECONDS)
+    except ValueError:
+        raise ConfigurationError(f"--ask {address!r}: expected HOST:PORT") from None
+    try:
+        connection.request("GET", "/status")
+        content: Any = orjson.loads(connection.getresponse().read())
+    except (OSError, HTTPException, orjson.JSONDecodeError) as error:
+        raise ConfigurationError(
+            f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "
+            f"event http_serving says, from worker.http_address or outbox.http_address"
+        ) from error
+    finally:
+        connection.close()
+    if "process" not in content:
+        raise ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
+    return dict(content)
+
+
+def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
+    own = {source.topic for part in graph.sub_topologies for source in part.sources}
+    wanted = own | {persister.topic for persister in graph.persisters}
+    topics = admin.describe_topics(wanted)
+    if missing := sorted(name for name in wanted if not topics[name].exists):
+        raise ConfigurationError(
+            f"topic {', '.join(missing)} does not exist; create it with `eosframework apply APP`"
+        )
+    counts = {name: facts.partitions for name, facts in topics.items()}
+    if graph.sub_topologies:
+        tasks = {
+            f"{part.name}[{number}]": [
+                TopicPartition(source.topic, number)
+                for source in part.sources
+                if number < counts[source.topic]
+            ]
+            for part in graph.sub_topologies
+            for number in range(max(counts[source.topic] for source in part.sources))
+        }
+        yield _Part("transforms", graph.application, tasks)
+    if graph.persisters:
+        tasks = {
+            str(partition): [partition]
+            for persister in graph.persisters
+            for partition in (
+                TopicPartition(persister.topic, n) for n in range(counts[persister.topic])
+            )
+        }
+        yield _Part("tables", tables_group(graph.application), tasks)
+
+
+def _standings(
+    part: _Part, members: Sequence[GroupMember], admin: ClusterAdmin
+) -> Iterator[TaskStanding]:
+    partitions = [partition for of_task in part.tasks.values() for partition in of_task]
+    owners = {partition: member.name for member in members for partition in member.partitions}
+    committed = admin.committed(part.group, partitions, stable=False)
+    positions = {position.topic_partition: position for position in committed}
+    bounds, ends = admin.log_bounds(partitions), admin.high_watermarks(partitions)
+    for task, of_task in part.tasks.items():
+        yield TaskStanding(
+            task,
+            part.process,
+            owners.get(of_task[0]),
+            tuple(_standing(positions[p], bounds[p], ends[p]) for p in of_task),
+        )
+
+
+def _standing(position: Position, bounds: tuple[int, int], end: int) -> PartitionStanding:
+    first, stable = bounds
+    read_to = first if position.offset is None else position.offset
+    return PartitionStanding(
+        str(position.topic_partition),
+        position.offset,
+        max(0, stable - read_to),
+        max(0, end - max(stable, read_to)),
+    )
