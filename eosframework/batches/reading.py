@@ -90,16 +90,16 @@ class Reader:
                 raise ValueError("the value is no JSON object; batch operators read objects only")
         if len(data) > LARGEST_BYTES:
             raise ValueError(f"{len(data):,} bytes are too many to be read at once")
-        table = json_reader.read_json(
+        block_size = max(len(data) + 1, 1 << 16)  # all of it, so that one batch has every row
+        batch = json_reader.open_json(
             arrow.BufferReader(data),
-            json_reader.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
+            json_reader.ReadOptions(use_threads=False, block_size=block_size),
             json_reader.ParseOptions(
                 explicit_schema=self._fields, unexpected_field_behavior="ignore"
             ),
-        )
-        if table.num_rows != len(values):
+        ).read_next_batch()
+        if batch.num_rows != len(values):
             raise ValueError("the value is more than one JSON object")
-        [batch] = table.combine_chunks().to_batches()
         if self._has_texts and not data.isascii():
             batch.validate(full=True)
         return batch

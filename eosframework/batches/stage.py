@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
 from eosframework.batches.arrow import RecordBatch
 from eosframework.batches.calls import call_of
@@ -162,14 +162,14 @@ class _Reading:
     def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
         """Return what was read; records whose values do not fit are refused."""
         frame = _Frame()
-        places, values = given.places, given.values
+        places, messages, values = given.places, given.messages, given.values
+        if len(places) < len(messages):
+            messages = [messages[place] for place in places]
+            values = [values[place] for place in places]
+        present = cast("Sequence[bytes]", values)
 
         def read(first: int, end: int) -> RecordBatch:
-            chosen = places[first:end]
-            return self._reader.read(
-                [given.messages[place] for place in chosen],
-                [value for place in chosen if (value := values[place]) is not None],
-            )
+            return self._reader.read(messages[first:end], present[first:end])
 
         size = self._most_rows or max(len(places), 1)
         for begin in range(0, len(places), size):
