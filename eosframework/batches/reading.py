@@ -43,6 +43,9 @@ class Reader:
         self._required = [name for name, _ in columns.types if name in columns.required]
         nullable = [f.with_nullable(True) for f in self._schema if not _is_of_record(f.name)]
         self._fields = arrow.schema(nullable)
+        self._parsing = json_reader.ParseOptions(
+            explicit_schema=self._fields, unexpected_field_behavior="ignore"
+        )
         self._has_texts = any(not _is_number(field.type) for field in nullable)
         self._has_own = len(nullable) < len(self._schema)
 
@@ -91,13 +94,14 @@ class Reader:
         if len(data) > LARGEST_BYTES:
             raise ValueError(f"{len(data):,} bytes are too many to be read at once")
         block_size = max(len(data) + 1, 1 << 16)  # all of it, so that one batch has every row
-        batch = json_reader.open_json(
-            arrow.BufferReader(data),
-            json_reader.ReadOptions(use_threads=False, block_size=block_size),
-            json_reader.ParseOptions(
-                explicit_schema=self._fields, unexpected_field_behavior="ignore"
-            ),
-        ).read_next_batch()
+        options = json_reader.ReadOptions(use_threads=False, block_size=block_size)
+        try:
+            batch = json_reader.open_json(
+                arrow.BufferReader(data), options, self._parsing
+            ).read_next_batch()
+        except arrow.ArrowInvalid as error:
+            detail = str(error).removesuffix(" in row 0")
+            raise ValueError(f"the value does not fit the columns: {detail}") from error
         if batch.num_rows != len(values):
             raise ValueError("the value is more than one JSON object")
         if self._has_texts and not data.isascii():

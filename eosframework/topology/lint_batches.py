@@ -7,11 +7,11 @@ from enum import Enum
 from importlib.util import find_spec
 
 from eosframework.errors import TopologyError
-from eosframework.serdes import JSON
+from eosframework.serdes import BYTES, FLOAT, INTEGER, JSON, STRING
 from eosframework.topology.batched import Columns, columns_of
 from eosframework.topology.loaded import Finding, LoadedApp, Path
 from eosframework.topology.parts import in_order
-from eosframework.topology.spec import StreamSpec
+from eosframework.topology.spec import StreamSpec, TableSpec
 from eosframework.topology.step_spec import StepSpec
 
 
@@ -58,6 +58,8 @@ def batch_findings(app: LoadedApp) -> Iterator[Finding]:
             end = None if step.batch is None else _End.COLUMNS
         if end is not None:
             ends[name] = end
+        if stream.steps and stream.steps[-1].map_batch is not None:
+            yield from _sinks(app, name, stream)
 
 
 def _begin(stream: StreamSpec, ends: Mapping[str, _End]) -> _End | None:
@@ -95,3 +97,25 @@ def _of_step(app: LoadedApp, path: Path, step: StepSpec, before: _End | None) ->
         declared_columns(app, step)
     except TopologyError as error:
         yield Finding(schema_place, "batch", f"{what}: {error}")
+
+
+def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
+    """Find what cannot take the JSON objects that a batch operator gives."""
+    for i, sink in enumerate(stream.to):
+        is_row = isinstance(sink, TableSpec) and sink.row is None
+        serde = sink.value or (sink.model if isinstance(sink, TableSpec) and is_row else None)
+        if serde is not None and not _takes_maps(app, serde):
+            yield Finding(
+                app.source_map.find(("streams", name, "to", i, "value")),
+                "batch",
+                f"stream {name!r} ends with map_batch, which gives JSON objects, and goes on in "
+                f"the form of {serde!r}, which takes none; state value: json",
+            )
+
+
+def _takes_maps(app: LoadedApp, name: str) -> bool:
+    try:
+        serde = app.serde(name)
+    except TopologyError:
+        return True  # That there is no such serde is another finding's.
+    return serde.model is None and serde not in (BYTES, STRING, INTEGER, FLOAT)

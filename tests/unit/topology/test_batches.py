@@ -134,6 +134,19 @@ def test_streams_may_go_on_with_columns_of_others() -> None:
     assert "cannot stand here" in finding.message
 
 
+def test_what_cannot_take_the_new_values_is_found() -> None:
+    app = Topology("shop")
+    sold = app.stream("sold", value="json").map_batch(same, schema={"n": int}).named("read")
+    sold.to("a", value="json")
+    sold.to("b", value=Price)
+    sold.to_table("c", model=Price)
+    sold.to_table("d", model=Price, value="json")
+    sold.to_table("e", model=Price, row=same)
+    found = [finding.message for finding in lint(app.loaded()) if finding.rule == "batch"]
+    assert len(found) == 2
+    assert all("Price', which takes none; state value: json" in message for message in found)
+
+
 def test_a_schema_that_is_none_is_refused_where_it_is_given() -> None:
     sold = Topology("shop").stream("sold", value="json")
     with pytest.raises(TopologyError, match=r"test_batches\.py:\d+:\d+: map_batch: column 'n' has"):
