@@ -24,7 +24,7 @@ from benchmarks.operators import OPERATORS, Read, work_of
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from benchmarks.stages import run_compiled, worker_function
+from benchmarks.stages import BATCH_RECORDS, run_compiled, worker_function
 from benchmarks.standings import Standing
 
 DEFAULT_RECORDS = 300_000
@@ -132,14 +132,15 @@ def _conversions() -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 def _by_hand(messages: Sequence[Read]) -> None:
-    outputs: list[object] = []
     loads, dumps = orjson.loads, orjson.dumps
-    for message in messages:
-        order = loads(message.value())
-        order[DOUBLED] *= 2
-        outputs.append(
-            ("out", dumps(order), message.key(), -1, None, None, message.timestamp()[1], None)
-        )
+    for start in range(0, len(messages), BATCH_RECORDS):
+        outputs: list[object] = []
+        for message in messages[start : start + BATCH_RECORDS]:
+            order = loads(message.value())
+            order[DOUBLED] *= 2
+            outputs.append(
+                ("out", dumps(order), message.key(), -1, None, None, message.timestamp()[1], None)
+            )
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -179,19 +179,21 @@ def speed_over_rounds(
         ProcessFailed: the input was read to its end before that.
     """
     ends: list[Sample] = []
-    previous: Sample | None = None
-    for sample in _samples(progress, child):
-        if previous is not None and sample.at - previous.at > apart_seconds:
-            ends.append(previous)
-        if len(ends) > rounds:
-            return _between(ends[0], ends[-1])
-        if sample.records >= records:
+    last = next(_samples(progress, child))
+    while len(ends) <= rounds:
+        found, now = progress.total(), time.monotonic()
+        if found != last.records:
+            last = Sample(now, found, child.cpu_seconds())
+        elif now > last.at + apart_seconds and (not ends or ends[-1] is not last):
+            ends.append(last)
+        if now > last.at + STALLED_SECONDS or found >= records:
             raise ProcessFailed(
-                f"all {records} records were committed within {len(ends) + 1} rounds; {rounds + 2} "
-                f"rounds need more of them"
+                f"{found} of {records} records were committed in {len(ends)} rounds, with no more "
+                f"for {now - last.at:.0f} s; {rounds + 1} rounds were wanted: --records"
             )
-        previous = sample
-    raise AssertionError("the samples do not end")
+        child.require_running()
+        time.sleep(LOOK_SECONDS)
+    return _between(ends[0], ends[-1])
 
 
 def _samples(progress: Progress, child: Child) -> Iterator[Sample]:

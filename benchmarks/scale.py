@@ -93,7 +93,7 @@ def _load(session: Session, records: int, tasks: int) -> Load:
     rounds = [orjson.loads(line) for line in rounds_file.read_bytes().splitlines()]
     full = [found for found in rounds if found["tasks"] == tasks] or rounds
     seconds = sorted(found["seconds"] for found in full)
-    between = full[-1]["at"] - full[0]["at"]
+    between = rounds[-1]["at"] - rounds[0]["at"]
     return Load(
         tasks,
         round(speed.records_per_second),
@@ -101,7 +101,7 @@ def _load(session: Session, records: int, tasks: int) -> Load:
         round(megabytes),
         threads,
         round(seconds[len(seconds) // 2] * 1000, 1),
-        round(sum(found["tasks"] for found in full[1:]) / between, 1) if between else 0,
+        round(sum(found["tasks"] for found in rounds[1:]) / between, 1) if between else 0,
     )
 
 

@@ -53,11 +53,13 @@ def consume() -> None:
     commit_seconds = float(os.environ["BENCH_COMMIT_SECONDS"])
     clock, take = time.monotonic, consumer.consume
     commit_at = clock() + commit_seconds
+    some = False
     while True:
-        taken = take(CONSUMED_AT_ONCE, max(0.0, commit_at - clock()))
+        some = bool(take(CONSUMED_AT_ONCE, max(0.0, commit_at - clock()))) or some
         if clock() >= commit_at:
-            if taken:
+            if some:
                 consumer.commit(asynchronous=True)
+                some = False
             commit_at = clock() + commit_seconds
 
 
