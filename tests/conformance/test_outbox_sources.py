@@ -292,6 +292,27 @@ def test_what_is_behind_a_position_is_removed_and_nothing_else(world: World) -> 
     assert fits(replace(at, turn=found.turn), found)
 
 
+def test_what_waits_to_be_sent_is_told_and_nothing_of_it_when_it_was_read(world: World) -> None:
+    source = world.source()
+    first = start(source)
+    source.next_turn(0)
+    world.publish(*("x" * 100 for _ in range(20)))
+    settle(world, source)
+    waiting = source.backlog(0, first)
+    _, end = read_on(source, first)
+    nothing = source.backlog(0, end)
+    if world.kind is TableSource:
+        assert (waiting.messages, nothing.messages) == (20, 0)
+        assert (waiting.oldest_seconds or 0) > 0
+        assert nothing.oldest_seconds == 0
+    else:
+        # What others write to the log waits as well.
+        assert waiting.log_bytes is not None
+        assert nothing.log_bytes is not None
+        assert waiting.log_bytes > 2000
+        assert nothing.log_bytes < waiting.log_bytes
+
+
 def test_publishing_wakes_whoever_waits(world: World) -> None:
     source = world.source()
     start(source)
