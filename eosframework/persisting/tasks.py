@@ -34,6 +34,8 @@ class PartitionTask:
     overtaken: int = 0
     records: int = 0
     failure: EosError | None = None
+    in_doubt: tuple[Batch, int] | None = None
+    """What was being written when the database went away, with how many records it came from."""
 
     @property
     def position(self) -> int:
@@ -53,6 +55,15 @@ class PartitionTask:
         """Forget rows and claim."""
         self.state, self.batch, self.failure = TaskState.UNCLAIMED, None, None
         self.records, self.end_reached, self.claim_at = 0, 0, claim_at
+
+    def turned_out_written(self, claim: Claim) -> tuple[Batch, int] | None:
+        """Return what was in doubt if `claim`, the next one, shows that it was written."""
+        doubt, self.in_doubt = self.in_doubt, None
+        if doubt is None:
+            return None
+        batch, _ = doubt
+        is_next = claim.epoch == batch.claim.epoch + 1
+        return doubt if is_next and claim.next_offset == batch.next_offset else None
 
     def view(self) -> TaskView:
         """Return what there is to see of it."""

@@ -41,7 +41,7 @@ from eosframework.errors import (
     RowRefused,
     TransactionError,
 )
-from eosframework.persisting.ports import Claim, RowStore
+from eosframework.persisting.ports import Batch, Claim, RowStore
 from eosframework.persisting.rows import RowMaker
 from eosframework.persisting.tasks import PartitionTask, TaskState
 from eosframework.processing.measures import Measures
@@ -216,6 +216,8 @@ class PersisterWorker:
         self._database_is_back()
         self._log.seek([Position(*p, offset) for p, offset in offsets.items()])
         for task, claim in zip(due, claims, strict=True):
+            if written := task.turned_out_written(claim):
+                self._count(*written)
             task.begin(claim, offsets[claim.partition])
             task.state, task.attempts = TaskState.RUNNING, 0
             self._events.info(
@@ -284,6 +286,8 @@ class PersisterWorker:
                 self._cut(open_, error)
                 continue
             except DatabaseAway as error:
+                for task in open_:
+                    task.in_doubt = (task.batch, task.records) if task.batch else None
                 self._claim_later(open_, error)
             break
         if stretched := self._pace.round_took(self._clock() - started):
@@ -302,14 +306,18 @@ class PersisterWorker:
         self.counts.dead_letters += written.dead_letters
         self.counts.skipped += written.skipped
         for task, batch in zip(tasks, batches, strict=True):
-            self.counts.records += task.records
-            self._measures.read[task.partition.topic] += task.records
+            self._count(batch, task.records)
             task.records = task.overtaken = 0
             task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
         self._measures.transaction_records.add(sum(batch.size for batch in batches))
-        for rows in (rows for batch in batches for rows in batch.tables):
-            self._measures.written[rows.table.table] += len(rows.rows)
         self._tell_group([Position(*b.claim.partition, b.next_offset) for b in batches])
+
+    def _count(self, batch: Batch, records: int) -> None:
+        """Count what is in the tables."""
+        self.counts.records += records
+        self._measures.read[batch.claim.partition.topic] += records
+        for rows in batch.tables:
+            self._measures.written[rows.table.table] += len(rows.rows)
 
     def _overtaken(self, tasks: Sequence[PartitionTask], error: Overtaken) -> list[PartitionTask]:
         """Let go what others claimed; return what is still this process's."""

@@ -216,6 +216,7 @@ class World:
             options,
             clock=self.clock,
             sleep=self.clock.pass_,
+            measured=True,
         )
 
     def caught_up(self, relay: Relay | None = None) -> Relay:

@@ -49,8 +49,10 @@ def test_a_doubtful_commit_is_read_not_guessed(error: TransactionError, committe
     world = World()
     world.table.publish(*TEN)
     world.broker.commit_faults.append((error, committed))
-    world.caught_up()
+    told = world.caught_up().view()
     assert world.values == TEN
+    assert told.measured.written == {"orders": 10}
+    assert told.counts.unknown_outcomes == isinstance(error, OutcomeUnknown)
 
 
 def test_recovery_waits_for_a_cluster_that_is_away() -> None:

@@ -128,8 +128,12 @@ def test_a_database_that_went_back_is_filled_again_before_it_counts_as_caught_up
 @pytest.mark.parametrize("done", [True, False])
 def test_an_unknown_outcome_is_claimed_not_guessed(store: MemoryStore, done: bool) -> None:
     store.write_faults = [None, (DatabaseAway("cut in COMMIT"), done)]
-    assert Run(broker_with(*rows(*range(25))), store).to_the_end() == rows(*range(25))
+    run = Run(broker_with(*rows(*range(25))), store)
+    assert run.to_the_end() == rows(*range(25))
     assert store.epochs == {P0: 2}
+    view = run.worker.view()
+    assert view.counts.database_retries == 1
+    assert (view.measured.read, view.measured.written) == ({"in": 25}, {"t": 25})
 
 
 def test_a_database_that_is_away_is_waited_for(store: MemoryStore) -> None:

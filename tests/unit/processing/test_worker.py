@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +66,13 @@ class Run:
             stop_deadline_seconds=20,
         )
         self.worker = Worker(
-            plan, self.log, self.outputs, MemoryLedger(former), options, clock=Clock()
+            plan,
+            self.log,
+            self.outputs,
+            MemoryLedger(former),
+            options,
+            measured=True,
+            clock=Clock(),
         )
 
     def to_the_end(self) -> Broker:
@@ -121,6 +128,28 @@ def test_an_unknown_outcome_is_read_not_guessed(error: type[Exception], done: bo
     broker.commit_faults = [(error("?"), done)]
     assert Run(broker).to_the_end().values == list(range(25))
     assert "abort app-sub-0" not in broker.calls
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        None,
+        (TransactionAborted("no"), False),
+        (OutcomeUnknown("?"), True),
+        (OutcomeUnknown("?"), False),
+        (TaskFenced("expired"), False),
+    ],
+)
+def test_what_is_measured_is_what_was_committed_whatever_became_of_a_commit(fault: Any) -> None:
+    broker = broker_with(*range(25))
+    broker.commit_faults = [] if fault is None else [fault]
+    run = Run(broker)
+    run.to_the_end()
+    view = run.worker.view()
+    written = Counter(topic for topic, *_ in broker.visible)
+    assert (view.measured.read, view.measured.written) == ({"in": 25}, written)
+    unknown = fault is not None and isinstance(fault[0], OutcomeUnknown)
+    assert view.counts.unknown_outcomes == unknown
 
 
 def test_an_expired_owner_goes_on_after_two_heartbeats() -> None:
