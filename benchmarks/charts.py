@@ -107,10 +107,11 @@ def _line(
 
 def _render(chart: Any, directory: Path, file: str) -> str:
     """Write a chart without scripts, and with nothing that changes from run to run but figures."""
-    chart.config.no_prefix = True
+    chart.uuid = Path(file).stem
     root = chart.render_tree()
     for parent in list(root.iter()):
-        for script in parent.findall("script"):
-            parent.remove(script)
+        for child in list(parent):
+            if child.tag in ("script", ElementTree.Comment):
+                parent.remove(child)
     (directory / file).write_bytes(ElementTree.tostring(root) + b"\n")
     return file

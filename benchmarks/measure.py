@@ -9,9 +9,10 @@ start-up does not count: the clock runs between two of these looks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -26,7 +27,14 @@ _NOT_YET = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
 )
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +90,8 @@ class CommittedOffsets:
 
     def by_partition(self) -> list[int]:
         """The committed offset of each partition; 0 where there is none."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                found = self._client.committed(self._partitions, timeout=ANSWER_SECONDS)
-                return [max(0, partition.offset) for partition in found]
-            except KafkaException as error:
-                # A new broker makes its internal topics when the first group asks for them.
-                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
-                    raise
-                time.sleep(LOOK_SECONDS)
+        found = _answer(lambda: self._client.committed(self._partitions, timeout=ANSWER_SECONDS))
+        return [max(0, partition.offset) for partition in found]
 
     def total(self) -> int:
         """How many input records are committed (the input has no gaps)."""
@@ -110,24 +110,41 @@ class WrittenRecords:
 
     def total(self) -> int:
         """How many records are there."""
-        ends = (
-            self._client.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)
-            for partition in self._partitions
-        )
-        return sum(high for _, high in ends)
+        return sum(self._end(partition) for partition in self._partitions)
 
     def close(self) -> None:
         self._client.close()
 
+    def _end(self, partition: TopicPartition) -> int:
+        ask = partial(self._client.get_watermark_offsets, partition, timeout=ANSWER_SECONDS)
+        return _answer(ask)[1]
+
+
+def _answer(ask: Callable[[], Answer]) -> Answer:
+    """Ask until a new broker has made its internal topics, and knows where a new topic is."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
+
 
 def speed_of_input(progress: Progress, child: Child, records: int) -> Speed:
-    """Measure from the first look at a tenth of `records` or more to the first at all of them."""
+    """Measure from the first look at a tenth of `records` or more to the first at all of them.
+
+    Raises:
+        ProcessFailed: both are the same look, or the child ended or stands still.
+    """
     first: Sample | None = None
     for sample in _samples(progress, child):
         if first is None and sample.records >= records // 10:
             first = sample
         if sample.records >= records:
-            assert first is not None
+            if first is None or first is sample:
+                raise ProcessFailed(f"{records} records are over within one look: --records")
             return _between(first, sample)
     raise AssertionError("the samples do not end")
 
