@@ -36,16 +36,16 @@ LOOP = "the loop that does nothing"
 OPERATOR_LIMITS = tuple(
     Limit(name, LOOP, most)
     for name, most in {
-        "map_values": 1.6,
-        "filter": 1.6,
-        "process": 8.0,
-        "count": 4.0,
-        "count, tumbling 1 m": 13.0,
-        "join with a table": 6.0,
+        "map_values": 1.5,
+        "filter": 1.4,
+        "process": 6.5,
+        "count": 3.6,
+        "count, tumbling 1 m": 12.5,
+        "join with a table": 5.2,
     }.items()
 )
-CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.35)
-WORKER = Limit("CPU of a worker, JSON", "the hand-written loop", 1.4)
+CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.25)
+WORKER = Limit("CPU of a worker, JSON", "the hand-written loop", 1.35)
 
 
 def run(session: Session, options: Options, report: Report) -> None:
