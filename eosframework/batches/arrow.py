@@ -20,7 +20,6 @@ def _required(name: str) -> Any:
 
 arrow: Any = _required("pyarrow")
 compute: Any = _required("pyarrow.compute")
-json_reader: Any = _required("pyarrow.json")
 
 RecordBatch = Any
 """Of pyarrow."""

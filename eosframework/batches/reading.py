@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from eosframework.batches.arrow import RecordBatch, arrow, json_reader
+import orjson
+
+from eosframework.batches.arrow import RecordBatch, arrow
+from eosframework.batches.types import JsonColumns
 from eosframework.serdes import Serde
 from eosframework.topology.batched import KEY_COLUMN, TIME_COLUMN, Columns
 
-LARGEST_BYTES = 1 << 30
-"""Of values that are read at once; Arrow counts the bytes of a column's texts with 32 bits."""
-
-_WHITESPACE = b" \t\r\n"
+_MARK = secrets.randbits(62)
+_BETWEEN = b",%d," % _MARK
 
 
 class Message(Protocol):
@@ -34,6 +36,9 @@ class Reader:
         columns: those that are wanted; other fields are passed over.
         key: serde of the messages' keys.
         time_of: gives a message's event time in milliseconds.
+
+    Raises:
+        TopologyError: a column's type cannot be read from JSON.
     """
 
     def __init__(self, columns: Columns, key: Serde, time_of: Callable[[Any], int]) -> None:
@@ -41,13 +46,9 @@ class Reader:
         self._key = key
         self._time_of = time_of
         self._required = [name for name, _ in columns.types if name in columns.required]
-        nullable = [f.with_nullable(True) for f in self._schema if not _is_of_record(f.name)]
-        self._fields = arrow.schema(nullable)
-        self._parsing = json_reader.ParseOptions(
-            explicit_schema=self._fields, unexpected_field_behavior="ignore"
-        )
-        self._has_texts = any(not _is_number(field.type) for field in nullable)
-        self._has_own = len(nullable) < len(self._schema)
+        fields = [field for field in self._schema if not _is_of_record(field.name)]
+        self._of_values = JsonColumns(fields) if fields else None
+        self._has_own = len(fields) < len(self._schema)
 
     def read(self, messages: Sequence[Message], values: Sequence[bytes]) -> RecordBatch:
         """Return messages as rows.
@@ -59,54 +60,53 @@ class Reader:
         Raises:
             ValueError: one of them at least does not fit; which one is not said.
         """
-        batch: RecordBatch = self._read_values(values) if len(self._fields) else None
+        columns = self._of_values.of(objects_of(values)) if self._of_values else {}
         if self._has_own:
-            batch = arrow.RecordBatch.from_arrays(
-                [self._column(field, batch, messages) for field in self._schema],
-                names=self._schema.names,
-            )
+            columns |= self._own_columns(messages)
         for name in self._required:
-            if batch.column(name).null_count:
+            if columns[name].null_count:
                 raise ValueError(f"field {name!r} is null or missing, and its column is required")
-        return batch
+        names = self._schema.names
+        return arrow.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
-    def _column(self, field: Any, batch: RecordBatch, messages: Sequence[Message]) -> Any:
-        match field.name:
-            case name if name == KEY_COLUMN:
+    def _own_columns(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """Return the columns that are not of the values."""
+        found: dict[str, Any] = {}
+        for field in self._schema:
+            if field.name == KEY_COLUMN:
                 decode = self._key.decode
                 keys: list[Any] = [message.key() for message in messages]
                 if decode is not None:
                     keys = [None if key is None else decode(key) for key in keys]
-                return arrow.array(keys, field.type)
-            case name if name == TIME_COLUMN:
+                found[field.name] = arrow.array(keys, field.type)
+            elif field.name == TIME_COLUMN:
                 times = [self._time_of(message) for message in messages]
-                return arrow.array(times, arrow.int64()).cast(field.type)
-            case name:
-                return batch.column(name)
+                found[field.name] = arrow.array(times, arrow.int64()).cast(field.type)
+        return found
 
-    def _read_values(self, values: Sequence[bytes]) -> RecordBatch:
-        data = b"\n".join(values)
-        if not _is_a_line_each(data, len(values)):
-            # A tab is whitespace between the parts of JSON and refused within a text, as is \n.
-            data = b"\n".join([v.strip(_WHITESPACE).replace(b"\n", b"\t") for v in values])
-            if not _is_a_line_each(data, len(values)):
-                raise ValueError("the value is no JSON object; batch operators read objects only")
-        if len(data) > LARGEST_BYTES:
-            raise ValueError(f"{len(data):,} bytes are too many to be read at once")
-        block_size = max(len(data) + 1, 1 << 16)  # all of it, so that one batch has every row
-        options = json_reader.ReadOptions(use_threads=False, block_size=block_size)
-        try:
-            batch = json_reader.open_json(
-                arrow.BufferReader(data), options, self._parsing
-            ).read_next_batch()
-        except arrow.ArrowInvalid as error:
-            detail = str(error).removesuffix(" in row 0")
-            raise ValueError(f"the value does not fit the columns: {detail}") from error
-        if batch.num_rows != len(values):
-            raise ValueError("the value is more than one JSON object")
-        if self._has_texts and not data.isascii():
-            batch.validate(full=True)
-        return batch
+
+def objects_of(values: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return the JSON object that each value is.
+
+    They are read as one list, with a number between any two that nobody can know who writes
+    values. Where that number stands at every second place, and nothing is left over, each value
+    is one element of the list: one that is none, or several, or that goes on in another value,
+    would shift the numbers or take one into itself.
+
+    Raises:
+        ValueError: one of them at least is no JSON object; which one is not said.
+    """
+    if len(values) == 1:
+        objects = [orjson.loads(values[0])]
+    else:
+        elements = orjson.loads(b"[" + _BETWEEN.join(values) + b"]")
+        between = len(values) - 1
+        if len(elements) != len(values) + between or elements[1::2] != [_MARK] * between:
+            raise ValueError("a value is not one JSON object")
+        objects = elements[::2]
+    if set(map(type, objects)) != {dict}:
+        raise ValueError("the value is no JSON object; batch operators read objects only")
+    return objects
 
 
 def schema_of(columns: Columns) -> Any:
@@ -115,38 +115,18 @@ def schema_of(columns: Columns) -> Any:
         return columns.arrow
     return arrow.schema(
         [
-            arrow.field(name, _type_of(kind), nullable=name not in columns.required)
+            arrow.field(name, _type_named(kind), nullable=name not in columns.required)
             for name, kind in columns.types
         ]
     )
 
 
-def _type_of(kind: str) -> Any:
+def _type_named(kind: str) -> Any:
     if kind.startswith("timestamp["):
-        return arrow.timestamp(kind.removeprefix("timestamp[").removesuffix("]"))
+        unit, _, zone = kind.removeprefix("timestamp[").removesuffix("]").partition(", tz=")
+        return arrow.timestamp(unit, zone or None)
     return getattr(arrow, kind.replace("bool", "bool_"))()
-
-
-def _is_a_line_each(data: bytes, count: int) -> bool:
-    r"""Tell whether each of `count` values lies on a line of its own, as one object or several.
-
-    Between any two of them lies `}\n{`, and no other line ends. Such a line can neither go on with
-    the object of the one before, since no text may contain a line's end and no part of JSON begins
-    with { behind a }, nor leave its own to the next. So if there are as many objects as lines,
-    each line has its own.
-    """
-    return (
-        data.startswith(b"{")
-        and data.endswith(b"}")
-        and data.count(b"\n") == count - 1
-        and data.count(b"}\n{") == count - 1
-    )
 
 
 def _is_of_record(name: str) -> bool:
     return name in (KEY_COLUMN, TIME_COLUMN)
-
-
-def _is_number(kind: Any) -> bool:
-    types = arrow.types
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)

@@ -25,7 +25,7 @@ COLUMN_TYPES = (
     "float64",
     "string",
     "binary",
-    *(f"timestamp[{unit}]" for unit in ("s", "ms", "us", "ns")),
+    *(f"timestamp[{unit}{zone}]" for zone in ("", ", tz=UTC") for unit in ("s", "ms", "us", "ns")),
 )
 """Types that a schema can name; any other takes a schema of pyarrow's."""
 

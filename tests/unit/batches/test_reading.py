@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -11,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from eosframework import Topology
 from eosframework.batches.reading import Reader
+from eosframework.errors import TopologyError
 from eosframework.serdes import STRING
+from eosframework.testing import TopologyTestDriver
 from eosframework.topology.batched import columns_of
 from tests.unit.processing.messages import Sent
 
@@ -126,15 +131,51 @@ def test_together_values_give_what_each_gives_alone(values: list[bytes]) -> None
         assert together == alone
 
 
-def test_a_field_that_comes_twice_does_not_shift_others() -> None:
-    values = [b'{"n":1,"n":2}', b'{"n":3}']
-    try:
-        found = read(values)
-    except ValueError:
-        with pytest.raises(ValueError, match=r"."):
-            read(values[:1])
-    else:
-        assert [row["n"] for row in found] == [found[0]["n"], 3]
+def test_of_a_field_that_comes_twice_the_last_counts_as_everywhere() -> None:
+    found = read([b'{"n":1,"n":2}', b'{"n":3}'])
+    assert [row["n"] for row in found] == [2, 3]
+
+
+def test_integers_that_a_float_rounds_are_rounded() -> None:
+    app = Topology("rounded")
+    app.stream("in", value="json").map_batch(lambda b: b, schema={"x": float}).to("out")
+    driver = TopologyTestDriver(app)
+    for value in (b'{"x":1}', b'{"x":9007199254740993}', b'{"x":0.5}'):
+        driver.send("in", value)
+    driver.run()
+    assert [record.value["x"] for record in driver.read("out")] == [1.0, 2.0**53, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("timestamp[ms]", "2026-03-05T12:15:00", datetime(2026, 3, 5, 12, 15)),
+        ("timestamp[us, tz=UTC]", "2026-03-05T12:15:00Z", datetime(2026, 3, 5, 12, 15, tzinfo=UTC)),
+        (pa.date32(), "2026-03-05", date(2026, 3, 5)),
+        (pa.decimal128(9, 2), "12.50", Decimal("12.50")),
+        (pa.dictionary(pa.int32(), pa.string()), "a", "a"),
+        (pa.list_(pa.timestamp("s")), ["2026-03-05"], [datetime(2026, 3, 5)]),
+        (pa.float32(), 0.5, 0.5),
+    ],
+)
+def test_other_types_come_from_texts(kind: Any, text: Any, expected: Any) -> None:
+    declared = {"at": kind} if isinstance(kind, str) else pa.schema([("at", kind)])
+    assert read([orjson.dumps({"at": text}), b"{}"], declared) == [{"at": expected}, {"at": None}]
+    with pytest.raises(ValueError, match=r"field 'at|does not fit its columns"):
+        read([orjson.dumps({"at": [True]})], declared)
+
+
+def test_a_type_that_json_cannot_give_is_refused_at_the_start() -> None:
+    with pytest.raises(TopologyError, match=r"column 'm' is of type .* cannot be read from JSON"):
+        reader(pa.schema([("m", pa.map_(pa.string(), pa.int8()))]))
+
+
+@pytest.mark.parametrize("bad", [1.5, True, "1", [1]])
+def test_what_is_nested_is_not_bent_either(bad: Any) -> None:
+    schema = pa.schema([("at", pa.list_(pa.struct([("x", pa.int64())])))])
+    assert read([b'{"at":[{"x":1},null]}'], schema) == [{"at": [{"x": 1}, None]}]
+    with pytest.raises(ValueError, match=r"field 'at\[\]\.x' is of type"):
+        read([orjson.dumps({"at": [{"x": bad}]})], schema)
 
 
 def test_key_and_time_are_columns_where_the_schema_names_them() -> None:
