@@ -1,13 +1,14 @@
 """Functions that hold or slow a task of Spark down where a test says so.
 
 They stand in topologies and so travel to executors; their directory is EOS_TEST_GATES. A gate that
-is armed holds the first process that comes to it, and only that one, until it is released.
+is armed holds the first processes that come to it, as many as it is told, until it is released.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -25,16 +26,18 @@ class Gates:
         self.directory = directory
         directory.mkdir()
 
-    def arm(self, name: str) -> None:
-        (self.directory / f"{name}.armed").touch()
+    def arm(self, name: str, processes: int = 1) -> None:
+        written = self.directory / f"{name}.arming"
+        written.write_text(str(processes))
+        written.rename(self.directory / f"{name}.armed")
 
-    def held(self, name: str) -> int | None:
-        """The process that came to a gate; None: none did yet."""
-        fired = self.directory / f"{name}.fired"
+    def held(self, name: str, place: int = 0) -> int | None:
+        """The process that came to a gate, the first one or a later; None: none did yet."""
+        fired = self.directory / f"{name}.fired{place}"
         return int(fired.read_text().split()[0]) if fired.exists() else None
 
     def passed(self, name: str) -> bool:
-        """Whether the held process went on."""
+        """Whether a held process went on."""
         return (self.directory / f"{name}.passed").exists()
 
     def release(self, name: str) -> None:
@@ -72,25 +75,37 @@ def pass_total(total: int) -> int:
 
 
 def _stand(directory: Path, name: str) -> None:
-    """Wait at a gate, if it is armed and nobody else was there before."""
-    if not (directory / f"{name}.armed").exists() or (directory / f"{name}.fired").exists():
-        return
-    mine = directory / f"{name}.{os.getpid()}"
-    mine.write_text(f"{os.getpid()} {_partition()}")
-    try:
-        os.link(mine, directory / f"{name}.fired")
-    except FileExistsError:
-        mine.unlink()
+    """Wait at a gate, if it is armed and not as many as it holds were there before."""
+    if not _has_come(directory, name):
         return
     while not (directory / f"{name}.release").exists():
         time.sleep(0.01)
     (directory / f"{name}.passed").touch()
 
 
+def _has_come(directory: Path, name: str) -> bool:
+    """Take the first free place at a gate; return whether there was one."""
+    armed = directory / f"{name}.armed"
+    places = int(armed.read_text()) if armed.exists() else 0
+    free = [f for n in range(places) if not (f := directory / f"{name}.fired{n}").exists()]
+    if not free:
+        return False
+    mine = directory / f"{name}.{os.getpid()}"
+    mine.write_text(f"{os.getpid()} {_partition()}")
+    try:
+        for place in free:
+            with suppress(FileExistsError):
+                os.link(mine, place)
+                return True
+        return False
+    finally:
+        mine.unlink()
+
+
 def _is_copy(directory: Path) -> bool:
     """Whether this is the task that is held, in another process."""
     try:
-        process, partition = (directory / "totals.fired").read_text().split()
+        process, partition = (directory / "totals.fired0").read_text().split()
     except FileNotFoundError:
         return False
     return process != str(os.getpid()) and partition == str(_partition())

@@ -146,15 +146,21 @@ class SparkJob(HandedOver):
             f"spark.eventLog.dir={self.events.as_uri()}",
         ]
 
-    def hold(self, gate: str, driver: Driver) -> psutil.Process:
-        """Wait until a process stands at a gate, in the middle of its task, and return it."""
+    def hold(self, gate: str, driver: Driver, place: int = 0) -> psutil.Process:
+        """Wait until a process stands at a gate, in the middle of its task, and return it.
+
+        Args:
+            gate: that is armed.
+            driver: of the job.
+            place: 0 is who came first.
+        """
 
         def stands() -> bool:
             assert driver.process.poll() is None, driver.log[-6000:]
-            return self.gates.held(gate) is not None
+            return self.gates.held(gate, place) is not None
 
         wait_until(stands, f"somebody at the gate {gate}", 300)
-        number = self.gates.held(gate)
+        number = self.gates.held(gate, place)
         assert number is not None
         return psutil.Process(number)
 
@@ -179,10 +185,14 @@ class SparkJob(HandedOver):
         ]
 
     def spark_events(self, name: str) -> list[dict[str, Any]]:
-        """What Spark says of its tasks, over all drivers that have ended."""
+        """What Spark says of its tasks and executors, over all drivers.
+
+        Of one that runs it may be late, but not with executors that come or go.
+        """
         found: list[dict[str, Any]] = []
         for file in self.events.iterdir():
-            for line in file.read_text().splitlines():
+            whole, _, _ = file.read_text().rpartition("\n")
+            for line in whole.splitlines():
                 event = json.loads(line)
                 if event["Event"] == f"SparkListener{name}":
                     found.append(event)
@@ -207,6 +217,7 @@ class SparkCluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._told: frozenset[Path] = frozenset()
         directory.mkdir()
         [port] = free_ports(1)
         self.master = f"spark://127.0.0.1:{port}"
@@ -229,15 +240,22 @@ class SparkCluster:
         below = [p for one in self._processes for p in psutil.Process(one.pid).children()]
         return [process for process in below if _is(process, EXECUTOR)]
 
+    def listen(self) -> None:
+        """Let `said` tell of the executors only that start from now on."""
+        self._told = frozenset(self._logs())
+
     def said(self) -> str:
         """Everything that executors and their Python workers wrote."""
-        logs = sorted(self.directory.glob("127.0.0.*/app-*/*/stderr"))
-        return "\n".join(log.read_text(errors="replace") for log in logs)
+        new = sorted(self._logs() - self._told)
+        return "\n".join(log.read_text(errors="replace") for log in new)
 
     def stop(self) -> None:
         for process in self._processes:
             end_tree(psutil.Process(process.pid))
             process.wait()
+
+    def _logs(self) -> set[Path]:
+        return set(self.directory.glob("127.0.0.*/app-*/*/stderr"))
 
     def _registered(self) -> int:
         log = (self.directory / "master.Master-127.0.0.1.log").read_text(errors="replace")
