@@ -14,7 +14,13 @@ from eosframework.kafka.defaults import idempotent_properties
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.taxonomy import Call, exception_for
-from eosframework.processing.ports import Commit, Committed, Output, TransactionalOutput
+from eosframework.processing.ports import (
+    Commit,
+    Committed,
+    FinishedRound,
+    Output,
+    TransactionalOutput,
+)
 from eosframework.records import TopicPartition
 
 
@@ -77,6 +83,12 @@ class AtLeastOnceOutputs:
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Return an output for each name; nobody is fenced."""
         return [PlainOutput(name, self._producer) for name in transactional_ids]
+
+    def begin_commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> FinishedRound:
+        """Commit and do not return before: the outputs share what is waited for."""
+        return FinishedRound(self.commit(commits))
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

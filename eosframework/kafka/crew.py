@@ -60,32 +60,25 @@ class Crew:
             is_stalled: asked about a call that has not returned, with the seconds that all of
                 them have been waited for; what it confirms is `HUNG` at once.
         """
+        return self.start(step, items).results(seconds, is_stalled=is_stalled)
+
+    def start(self, step: Callable[[Item], Result], items: Sequence[Item]) -> Calls[Item, Result]:
+        """Begin to run `step` for all items at once; see `each`."""
         jobs = [_Job(step, item) for item in items]
         for _ in range(min(self._most, len(jobs)) - self._threads):
             self._start()
         for job in jobs:
             self._jobs.put(job)
-        patience = _Patience(seconds)
-        return [
-            self._result(job, patience, partial(is_stalled, item))
-            for job, item in zip(jobs, items, strict=True)
-        ]
+        return Calls(items, jobs, self._replace)
 
     def stop(self) -> None:
         """Let the threads end; one left behind ends with its call."""
         for _ in range(self._threads):
             self._jobs.put(None)
 
-    def _result(
-        self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
-    ) -> Result | Hung:
-        if not patience.wait_for(job.done, is_stalled):
-            self._start()
-            self._threads -= 1
-            return HUNG
-        if job.error is not None:
-            raise job.error
-        return job.results[0]
+    def _replace(self) -> None:
+        self._start()
+        self._threads -= 1
 
     def _start(self) -> None:
         self._threads += 1
@@ -94,6 +87,44 @@ class Crew:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+
+
+class Calls(Generic[Item, Result]):
+    """Calls that a crew was given at once."""
+
+    def __init__(
+        self, items: Sequence[Item], jobs: Sequence[_Job[Result]], replace: Callable[[], None]
+    ) -> None:
+        self._items = items
+        self._jobs = jobs
+        self._replace = replace
+
+    def are_done(self) -> bool:
+        """Tell whether every call has returned."""
+        return all(job.done.is_set() for job in self._jobs)
+
+    def results(
+        self,
+        seconds: float | None = None,
+        *,
+        is_stalled: Callable[[Item, float], bool] = _never,
+    ) -> list[Result | Hung]:
+        """Wait for the calls and return their results in order; see `Crew.each`."""
+        patience = _Patience(seconds)
+        return [
+            self._result(job, patience, partial(is_stalled, item))
+            for job, item in zip(self._jobs, self._items, strict=True)
+        ]
+
+    def _result(
+        self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
+    ) -> Result | Hung:
+        if not patience.wait_for(job.done, is_stalled):
+            self._replace()
+            return HUNG
+        if job.error is not None:
+            raise job.error
+        return job.results[0]
 
 
 class _Patience:

@@ -204,6 +204,88 @@ class KafkaOutput:
                 self._sending = None
 
 
+class KafkaRound:
+    """Commits on the threads of a crew.
+
+    Args:
+        commits: of different outputs.
+        crew: makes the calls.
+        watch: looks at this process's connections when they have returned.
+        seconds: what has not returned by then is left behind.
+        request_timeout_seconds: an answer about offsets that takes longer does not come.
+    """
+
+    def __init__(
+        self,
+        commits: Sequence[Commit],
+        crew: Crew,
+        watch: ConnectionWatch,
+        seconds: float,
+        request_timeout_seconds: float,
+    ) -> None:
+        self._commits = commits
+        self._crew = crew
+        self._watch = watch
+        self._seconds = seconds
+        self._request_timeout_seconds = request_timeout_seconds
+        self._deadline = Deadline(seconds)
+        self._stalled = threading.Event()
+        self._began_at = self._answered_at = time.monotonic()
+        self._calls = crew.start(self._send, commits)
+
+    @property
+    def took_seconds(self) -> float:
+        """How long it took until the last answer."""
+        return self._answered_at - self._began_at
+
+    def is_done(self) -> bool:
+        """Tell whether every call has returned."""
+        return self._calls.are_done()
+
+    def results(self) -> list[Committed]:
+        """Wait for every answer; then look once for signs of a straggler.
+
+        A producer found suspect is recycled before this returns. Never raises for one
+        commit's failure: its `Committed.error` says it, so that the others are not affected.
+        A call that has not returned when its transaction expires is left behind; one that sends
+        offsets sooner, because that is how librdkafka waits for a coordinator that has gone.
+        """
+        answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
+        errors = [
+            _output(commit).leave_behind() if isinstance(answer, Hung) else answer
+            for commit, answer in zip(self._commits, answers, strict=True)
+        ]
+        return [
+            Committed(error, was_suspect)
+            for error, was_suspect in zip(errors, self._verify(), strict=True)
+        ]
+
+    def _send(self, commit: Commit) -> TransactionError | None:
+        output = _output(commit)
+        own = Deadline(0) if self._stalled.is_set() else self._deadline
+        error = output.attempt(lambda: output.send(commit), own, Call.COMMIT)
+        self._answered_at = time.monotonic()
+        return error
+
+    def _is_stalled(self, commit: Commit, waited_seconds: float) -> bool:
+        limit = self._request_timeout_seconds
+        if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
+            self._stalled.set()  # those whose turn is to come would wait for the same coordinator
+            return True
+        return False
+
+    def _verify(self) -> list[bool]:
+        """Look once, and replace the producers found suspect."""
+        look, deadline = self._watch.look(), Deadline(self._seconds)
+        return [
+            found is True
+            for found in self._crew.each(
+                lambda commit: _output(commit).producer.verify(look, deadline.timeout()),
+                self._commits,
+            )
+        ]
+
+
 class KafkaOutputs:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
 
@@ -260,40 +342,23 @@ class KafkaOutputs:
     ) -> list[Committed]:
         """Send offsets and commit each transaction; then look once for signs of a straggler.
 
-        A producer found suspect is recycled before this returns. Never raises for one
-        commit's failure: its `Committed.error` says it, so that the others are not affected.
-        A call that has not returned when its transaction expires is left behind; one that sends
-        offsets sooner, because that is how librdkafka waits for a coordinator that has gone.
+        See `begin_commit`, and `KafkaRound.results`.
+        """
+        return self.begin_commit(commits, within_seconds).results()
+
+    def begin_commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> KafkaRound:
+        """Begin to send offsets and to commit each transaction, on other threads.
+
+        Until the results were taken nothing else may be done with these outputs.
 
         Args:
             commits: of different outputs.
             within_seconds: leave calls behind that have not returned by then.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        deadline, stalled = Deadline(seconds), threading.Event()
-
-        def send(commit: Commit) -> TransactionError | None:
-            output = _output(commit)
-            own = Deadline(0) if stalled.is_set() else deadline
-            return output.attempt(lambda: output.send(commit), own, Call.COMMIT)
-
-        def is_stalled(commit: Commit, waited_seconds: float) -> bool:
-            limit = self._request_timeout_seconds
-            if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
-                stalled.set()  # those whose turn has not come would wait for the same coordinator
-                return True
-            return False
-
-        answers = self._crew.each(send, commits, seconds, is_stalled=is_stalled)
-        errors = [
-            _output(commit).leave_behind() if isinstance(answer, Hung) else answer
-            for commit, answer in zip(commits, answers, strict=True)
-        ]
-        recycled = self._verify(commits, seconds)
-        return [
-            Committed(error, was_suspect)
-            for error, was_suspect in zip(errors, recycled, strict=True)
-        ]
+        return KafkaRound(commits, self._crew, self._watch, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -321,16 +386,6 @@ class KafkaOutputs:
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
         self._crew.stop()
-
-    def _verify(self, commits: Sequence[Commit], seconds: float) -> list[bool]:
-        """Look once, and replace the producers found suspect, all of them within `seconds`."""
-        look, deadline = self._watch.look(), Deadline(seconds)
-        return [
-            found is True
-            for found in self._crew.each(
-                lambda commit: _output(commit).producer.verify(look, deadline.timeout()), commits
-            )
-        ]
 
     def _end(
         self,

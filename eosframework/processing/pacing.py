@@ -37,6 +37,11 @@ class CommitPace:
         self._stretched_rounds = 0
         self._told_seconds = interval_seconds
 
+    @property
+    def due(self) -> float:
+        """When the next round should begin."""
+        return self._due
+
     def is_due(self) -> bool:
         """Tell whether the next round should begin."""
         return self._clock() >= self._due

@@ -11,7 +11,11 @@ from eosframework.txnid import TransactionalId
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker runs; see `config.WorkerSettings` for the meaning."""
+    """How a worker runs; see `config.WorkerSettings` for the meaning.
+
+    Args:
+        commit_turns: into how many groups tasks are divided of which one commits at a time.
+    """
 
     commit_interval_seconds: float
     transaction_timeout_seconds: float
@@ -21,6 +25,7 @@ class WorkerOptions:
     leave_on_stop: bool
     stop_deadline_seconds: float
     max_task_idle_seconds: float = 0.0
+    commit_turns: int = 1
 
 
 @dataclass(slots=True)

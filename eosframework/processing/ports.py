@@ -199,6 +199,43 @@ class Committed:
     recycled: bool = False
 
 
+class CommitRound(Protocol):
+    """Commits that are under way."""
+
+    @property
+    def took_seconds(self) -> float:
+        """How long it took until the last answer; known once it is done."""
+        ...
+
+    def is_done(self) -> bool:
+        """Tell whether `results` would return without waiting for an answer."""
+        ...
+
+    def results(self) -> list[Committed]:
+        """Wait for every answer; then look once for signs of a straggler.
+
+        A producer found suspect is recycled before this returns. Never raises for one
+        commit's failure: its `Committed.error` says it, so that the others are not affected.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRound:
+    """Commits that were waited for when they were begun."""
+
+    committed: list[Committed]
+    took_seconds: float = 0.0
+
+    def is_done(self) -> bool:
+        """It is."""
+        return True
+
+    def results(self) -> list[Committed]:
+        """Return what became of them."""
+        return self.committed
+
+
 class TransactionalOutputs(Protocol):
     """Opens, commits and closes the outputs of a worker's tasks, overlapping their waits."""
 
@@ -210,19 +247,24 @@ class TransactionalOutputs(Protocol):
         """
         ...
 
-    def commit(
+    def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> list[Committed]:
-        """Send offsets and commit each transaction; then look once for signs of a straggler.
+    ) -> CommitRound:
+        """Begin to send offsets and to commit each transaction.
 
-        A producer found suspect is recycled before this returns. Never raises for one
-        commit's failure: its `Committed.error` says it, so that the others are not affected.
+        Until the results were taken nothing else may be done with these outputs.
 
         Args:
             commits: of different outputs.
             within_seconds: what is not confirmed by then is unknown; None: by the transaction
                 timeout.
         """
+        ...
+
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
+        """Begin and wait for the results."""
         ...
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> Sequence[TransactionError | None]:

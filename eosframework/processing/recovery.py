@@ -142,6 +142,11 @@ class Recovery:
             if task.outcome(positions) is not Outcome.NOT_COMMITTED:
                 self.failed(task, _overtaken(task, positions))
 
+    def is_due(self) -> bool:
+        """Tell whether there is a task whose time to come back has come."""
+        now = self._clock()
+        return any(now >= case.not_before for case in self._cases.values())
+
     def turn(self, tasks: Sequence[Task]) -> None:
         """Bring back the tasks whose time has come; one failed attempt costs one wait."""
         if not self._cases:

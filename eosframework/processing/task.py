@@ -126,6 +126,11 @@ class Task:
         return self._closed_windows or self.positions != self._committed
 
     @property
+    def has_open_progress(self) -> bool:
+        """Whether there is something to commit in the open transaction."""
+        return self.in_transaction and self.has_progress
+
+    @property
     def is_at_end(self) -> bool:
         """Whether every source partition is read to its last stable offset, and all of it run."""
         return not self.has_pending and all(

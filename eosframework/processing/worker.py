@@ -32,10 +32,8 @@ from eosframework.processing.late import LateNotice
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.measures import Flow, Measures
 from eosframework.processing.overtime import RecordTimer
-from eosframework.processing.pacing import CommitPace
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.ports import (
-    Commit,
     Fetched,
     InputLog,
     ProgressLedger,
@@ -44,6 +42,7 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.queues import ArrivalQueue, Queue, TimestampQueue
 from eosframework.processing.recovery import Recovery
+from eosframework.processing.rounds import CommitRounds
 from eosframework.processing.state_ports import Bounds
 from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
@@ -99,15 +98,16 @@ class Worker:
         self._clock = clock
         self._on_round = on_round
         self._timer = RecordTimer()
-        self._pace = CommitPace(
-            options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
-        )
         self._recovery = Recovery(
             log, outputs, options.heartbeat_interval_seconds, self.counts, clock
+        )
+        self._rounds = CommitRounds(
+            outputs, self._recovery, options, self.counts, clock, self._tell_own_positions
         )
         self._stop = False
         self._flowing: set[TopicPartition] = set()
         self._was_assigned = False
+        self._is_behind = False
         self._catching_up: CatchingUp | None = None
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
@@ -139,7 +139,7 @@ class Worker:
         try:
             while not self._stop and not self._is_caught_up():
                 self.turn()
-            self._commit(list(self.tasks.values()), self._options.stop_deadline_seconds / 2)
+            self._rounds.commit([*self.tasks.values()], self._options.stop_deadline_seconds / 2)
         except BaseException as error:
             self._close_after(error)
             if self._stop and isinstance(error, Retriable):
@@ -162,6 +162,7 @@ class Worker:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions over (T1 to T3); see `RebalanceListener`."""
+        self._rounds.finish()
         self._was_assigned = True
         by_task: dict[TransactionalId, list[TopicPartition]] = {}
         for partition in sorted(partitions):
@@ -182,9 +183,10 @@ class Worker:
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Finish what is open and let partitions go; see `RebalanceListener`."""
+        self._rounds.finish()
         leaving = self._tasks_of(partitions)
         failpoints.hit("revoke.before_commit")
-        self._commit(
+        self._rounds.commit(
             [task for task in leaving if task.state is TaskState.RUNNING],
             self._options.stop_deadline_seconds,
         )
@@ -193,6 +195,7 @@ class Worker:
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go without a commit: another worker may own them already."""
+        self._rounds.finish()
         self._release(self._tasks_of(partitions), "partitions_lost")
 
     def _take_over(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> list[Position]:
@@ -283,10 +286,11 @@ class Worker:
     def turn(self) -> None:
         """Fetch, run, commit what is due, and bring back what had failed: once."""
         self._take_in()
-        self._run_tasks()
-        if self._pace.is_due() or any(task.wants_commit for task in self.tasks.values()):
-            self._commit(list(self.tasks.values()))
-        if not self._stop:
+        if not self._run_tasks():
+            self._rounds.finish()
+        self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
+        if not self._stop and self._recovery.is_due():
+            self._rounds.finish()
             self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()
         if self._state is not None:
@@ -296,18 +300,28 @@ class Worker:
 
     def _take_in(self) -> None:
         """Look at the consumer: messages, ends of partitions, rebalances."""
-        behind = any(task.has_pending for task in self.tasks.values())
+        others = [task for task in self.tasks.values() if not self._rounds.holds(task)]
+        if not any(task.state is TaskState.RUNNING for task in others):
+            self._rounds.finish()
+            others = [*self.tasks.values()]
+        behind = any(task.has_pending for task in others)
         self._let_flow()
         busy = any(task.in_transaction for task in self.tasks.values())
-        if behind or (self._state is not None and self._state.records_left):
+        if (
+            behind
+            or self._rounds.is_under_way
+            or (self._state is not None and self._state.records_left)
+        ):
             wait_seconds = 0.0
         elif busy:
-            wait_seconds = self._pace.remaining_seconds()
+            wait_seconds = self._rounds.remaining_seconds()
         else:
             wait_seconds = IDLE_SECONDS
         # To hear of rebalances takes a fetch. Pausing for it would discard what is fetched ahead.
         limit = 1 if behind else self._options.batch_records
-        self._distribute(self._log.fetch(limit, wait_seconds))
+        fetched = self._log.fetch(limit, wait_seconds)
+        self._is_behind = behind or sum(map(len, fetched.messages.values())) >= limit
+        self._distribute(fetched)
 
     def _let_flow(self) -> None:
         """Fetch running tasks' partitions, but those of which enough waits for others."""
@@ -333,52 +347,19 @@ class Worker:
             if task is not None:
                 task.reached_end(partition, offset)
 
-    def _run_tasks(self) -> None:
-        until = self._clock() + self._pace.remaining_seconds()
+    def _run_tasks(self) -> bool:
+        """Run what may be run, and tell whether there was anything."""
+        until, found = self._clock() + self._rounds.remaining_seconds(), False
         for task in list(self.tasks.values()):
-            if task.state is not TaskState.RUNNING:
+            if task.state is not TaskState.RUNNING or self._rounds.holds(task):
                 continue
+            found = found or task.has_pending
             try:
                 task.run(until)
                 self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
                 self._recovery.failed(task, error)
-
-    def _commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
-        """Commit every task that has something open, in one round (steps 4 to 7)."""
-        open_ = [task for task in tasks if task.in_transaction and task.has_progress]
-        ready: list[Task] = []
-        commits: list[Commit] = []
-        for task in open_:
-            try:
-                commits.append(task.commit())
-                ready.append(task)
-            except TransactionError as error:
-                self._recovery.failed(task, error)
-        started = self._clock()
-        results = self._outputs.commit(commits, within_seconds) if commits else []
-        took_seconds = self._clock() - started
-        if commits:
-            self._measures.commit_seconds.add(took_seconds)
-        if any(result.recycled for result in results):
-            took_seconds = 0.0  # replacing producers is no measure of the next round
-        if stretched := self._pace.round_took(took_seconds):
-            self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        recycled: list[Task] = []
-        for task, result in zip(ready, results, strict=True):
-            self.counts.recycles += result.recycled
-            if result.error is None:
-                self.counts.commits += 1
-                task.committed()
-                if result.recycled:
-                    recycled.append(task)
-            else:
-                self._recovery.failed(task, result.error)
-        self._recovery.recycled(recycled)
-        self._tell_own_positions(ready)
-        for task in tasks:
-            if task.failure is not None:
-                raise task.failure
+        return found
 
     def _tell_own_positions(self, tasks: Sequence[Task]) -> None:
         """Say how far the application has read what it sent to itself; nobody else reads it."""
@@ -404,7 +385,7 @@ class Worker:
             self._flowing.difference_update(task.positions)
 
     def _is_caught_up(self) -> bool:
-        if self._catching_up is None or not self._was_assigned:
+        if self._catching_up is None or not self._was_assigned or self._rounds.is_under_way:
             return False
         return self._catching_up.is_done(self.tasks.values())
 
@@ -428,7 +409,7 @@ class Worker:
         try:
             if isinstance(error, EosError):
                 complete = [task for task in self.tasks.values() if task.failure is None]
-                self._commit(complete, self._options.stop_deadline_seconds / 2)
+                self._rounds.commit(complete, self._options.stop_deadline_seconds / 2)
         except EosError as second:
             self._events.warning("last_commit_failed", error=str(second))
         try:

@@ -18,6 +18,7 @@ from eosframework.processing.ports import (
     Commit,
     Committed,
     Fetched,
+    FinishedRound,
     Message,
     Output,
     RebalanceListener,
@@ -150,6 +151,12 @@ class MemoryOutputs:
         for output in outputs:
             output.take_over()
         return list(outputs)
+
+    def begin_commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> FinishedRound:
+        """Commit and do not return before."""
+        return FinishedRound(self.commit(commits))
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

@@ -17,6 +17,7 @@ from eosframework.processing.ports import (
     Commit,
     Committed,
     Fetched,
+    FinishedRound,
     Message,
     Output,
     RebalanceListener,
@@ -185,9 +186,12 @@ class MemoryOutputs:
         self.broker.calls += [f"init {id_}" for id_ in transactional_ids]
         return [MemoryOutput(self.broker, id_) for id_ in transactional_ids]
 
-    def commit(
+    def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> list[Committed]:
+    ) -> FinishedRound:
+        return FinishedRound(self.commit(commits))
+
+    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         results: list[Committed] = []
         for commit in commits:
             error, done = (None, True)

@@ -192,7 +192,7 @@ def test_a_suspect_whose_partition_was_committed_by_another_meanwhile_runs_no_re
     run = Run(broker)
     commit = run.outputs.commit
 
-    def suspect(commits: Any, within_seconds: Any) -> Any:
+    def suspect(commits: Any) -> Any:
         [result] = commit(commits)
         if broker.calls.count("committed") == 1:
             position = commits[0].positions[0]
@@ -210,7 +210,7 @@ def test_a_suspect_that_is_still_the_owner_goes_on_where_it_was() -> None:
     broker = broker_with(*range(25))
     run = Run(broker)
     commit = run.outputs.commit
-    run.outputs.commit = lambda commits, within_seconds: [  # pyright: ignore[reportAttributeAccessIssue]
+    run.outputs.commit = lambda commits: [  # pyright: ignore[reportAttributeAccessIssue]
         Committed(result.error, recycled=True) for result in commit(commits)
     ]
     assert run.to_the_end().values == list(range(25))
@@ -270,7 +270,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
     for give_up, expected in ((MemoryLog.revoke, 10), (MemoryLog.lose, 0)):
         broker = broker_with(*range(10))
         run = Run(broker)
-        run.worker._pace._due = 1e9
+        run.worker._rounds._paces[0]._due = 1e9
         run.log.next = [lambda: None] * 3
         original = run.log.fetch
 
@@ -333,10 +333,10 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
     commit = run.outputs.commit
     rounds: list[int] = []
 
-    def counted(commits: Any, within_seconds: Any) -> Any:
+    def counted(commits: Any) -> Any:
         rounds.append(len(commits))
-        run.worker._pace._due = 1e9
-        return commit(commits, within_seconds)
+        run.worker._rounds._paces[0]._due = 1e9
+        return commit(commits)
 
     run.outputs.commit = counted  # pyright: ignore[reportAttributeAccessIssue]
     run.log.next = [lambda: run.log.assign(*broker.inputs)]

@@ -1,0 +1,182 @@
+"""Rounds of commits: which tasks commit together, when, and what goes on meanwhile.
+
+A commit is mostly waiting: until the brokers have stored what is under way, and for two answers.
+So a round is begun on the main thread, waited for by others, and finished on the main thread:
+
+    begin    each task says its part (steps 3 and 4); the calls are made on other threads
+    ...      the main thread fetches, and runs the tasks that are not in the round
+    finish   each task hears what became of its transaction (steps 5 to 7)
+
+With two turns one half of the tasks works while the other half commits; where there is no work
+waiting, all of them commit at once. A task in a round runs nothing, because its producer is in the
+commit; what is fetched for it waits.
+
+There is one round at a time. Whatever needs the producers of tasks, or lets tasks go, finishes it
+first; so does a rebalance, in whose callback the tasks are taken away:
+
+    A's round is under way; the worker fetches; the group takes A's partition away;
+    were A released now, its producer would be closed inside its commit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from eosframework.errors import TransactionError
+from eosframework.processing.pacing import CommitPace
+from eosframework.processing.plan import WorkerCounts, WorkerOptions
+from eosframework.processing.ports import Commit, CommitRound, TransactionalOutputs
+from eosframework.processing.recovery import Recovery
+from eosframework.processing.task import Task
+
+LONGEST_OVERLAP_SECONDS = 0.25
+"""A round that takes longer is waited for: something is wrong with a broker, and what is fetched
+for its tasks meanwhile piles up."""
+
+
+class CommitRounds:
+    """Commits a worker's tasks.
+
+    Args:
+        on_finished: told which tasks were in a round, after they heard of it.
+    """
+
+    def __init__(
+        self,
+        outputs: TransactionalOutputs,
+        recovery: Recovery,
+        options: WorkerOptions,
+        counts: WorkerCounts,
+        clock: Callable[[], float],
+        on_finished: Callable[[Sequence[Task]], None],
+    ) -> None:
+        self._outputs = outputs
+        self._recovery = recovery
+        self._counts = counts
+        self._clock = clock
+        self._on_finished = on_finished
+        self._paces = [
+            CommitPace(
+                options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
+            )
+            for _ in range(options.commit_turns)
+        ]
+        self._paces_in_round: list[CommitPace] = []
+        self._round: CommitRound | None = None
+        self._began_at = 0.0
+        self._in_round: list[Task] = []
+        self._events = structlog.get_logger("eosframework.worker")
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a round was begun and is not finished."""
+        return self._round is not None
+
+    def holds(self, task: Task) -> bool:
+        """Tell whether a task is in the round that is under way."""
+        return task in self._in_round
+
+    def remaining_seconds(self) -> float:
+        """Return how long until the next round; 0 when it is due."""
+        return min(pace.remaining_seconds() for pace in self._paces)
+
+    def turn(self, tasks: Sequence[Task], *, behind: bool) -> None:
+        """Finish the round if that takes no waiting, and begin what is due, one after the other.
+
+        Args:
+            tasks: all of the worker's.
+            behind: whether there is work for those that are not in the round.
+
+        Raises:
+            RecordFailed: a task stands before a record; what it had before that is committed.
+            RunError: as `finish`.
+        """
+        turns = [
+            (pace, tasks[number :: len(self._paces)]) for number, pace in enumerate(self._paces)
+        ]
+        for pace, own in sorted(turns, key=lambda turn: turn[0].due):
+            self._finish_if_done()
+            wanted = pace.is_due() or any(task.wants_commit for task in own)
+            if not wanted or self._round is not None:
+                continue
+            if behind:
+                self._begin(own, [pace])
+            else:
+                self._begin(tasks, self._paces)
+        self._finish_if_done()
+        self._raise_failure(tasks)
+
+    def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
+        """Commit every task that has something open, and wait for that; raises as `turn`."""
+        self.finish()
+        self._begin(tasks, self._paces, within_seconds)
+        self.finish()
+        self._raise_failure(tasks)
+
+    def finish(self) -> None:
+        """Wait for the round that is under way and act on what became of it (steps 5 to 7).
+
+        Raises:
+            RunError: nothing can succeed here until somebody mends the cause.
+            RecordFailed: the broker refuses a record's output and its dead letter.
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        if self._round is None:
+            return
+        round_, ready = self._round, self._in_round
+        results = round_.results()
+        self._round, self._in_round = None, []
+        # Replacing producers is no measure of the next round.
+        took_seconds = 0.0 if any(result.recycled for result in results) else round_.took_seconds
+        for pace in self._paces_in_round:
+            if stretched := pace.round_took(took_seconds):
+                self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
+        recycled: list[Task] = []
+        for task, result in zip(ready, results, strict=True):
+            self._counts.recycles += result.recycled
+            if result.error is None:
+                self._counts.commits += 1
+                task.committed()
+                if result.recycled:
+                    recycled.append(task)
+            else:
+                self._recovery.failed(task, result.error)
+        self._recovery.recycled(recycled)
+        self._on_finished(ready)
+
+    def _raise_failure(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if task.failure is not None and not task.has_open_progress:
+                raise task.failure
+
+    def _finish_if_done(self) -> None:
+        if self._round is not None and (
+            self._round.is_done() or self._clock() - self._began_at > LONGEST_OVERLAP_SECONDS
+        ):
+            self.finish()
+
+    def _begin(
+        self,
+        tasks: Sequence[Task],
+        paces: Sequence[CommitPace],
+        within_seconds: float | None = None,
+    ) -> None:
+        ready: list[Task] = []
+        commits: list[Commit] = []
+        for task in tasks:
+            if not task.has_open_progress:
+                continue
+            try:
+                commits.append(task.commit())
+                ready.append(task)
+            except TransactionError as error:
+                self._recovery.failed(task, error)
+        if not commits:
+            for pace in paces:
+                pace.round_took(0.0)
+            return
+        self._paces_in_round, self._began_at = [*paces], self._clock()
+        self._round = self._outputs.begin_commit(commits, within_seconds)
+        self._in_round = ready
