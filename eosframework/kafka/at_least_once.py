@@ -88,7 +88,7 @@ class AtLeastOnceOutputs:
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> FinishedRound:
         """Commit and do not return before: the outputs share what is waited for."""
-        return FinishedRound(self.commit(commits))
+        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

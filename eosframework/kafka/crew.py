@@ -95,9 +95,14 @@ class Calls(Generic[Item, Result]):
     def __init__(
         self, items: Sequence[Item], jobs: Sequence[_Job[Result]], replace: Callable[[], None]
     ) -> None:
-        self._items = items
-        self._jobs = jobs
+        self._items = [*items]
+        self._jobs = [*jobs]
         self._replace = replace
+
+    def join(self, others: Calls[Item, Result]) -> None:
+        """Wait for the calls of `others` together with these."""
+        self._items += others._items
+        self._jobs += others._jobs
 
     def are_done(self) -> bool:
         """Tell whether every call has returned."""

@@ -223,7 +223,7 @@ class KafkaRound:
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
-        self._commits = commits
+        self._commits = [*commits]
         self._crew = crew
         self._watch = watch
         self._seconds = seconds
@@ -241,6 +241,12 @@ class KafkaRound:
     def is_done(self) -> bool:
         """Tell whether every call has returned."""
         return self._calls.are_done()
+
+    def join(self, commits: Sequence[Commit]) -> None:
+        """Begin further commits, of other outputs; all are waited for together."""
+        self._commits += commits
+        self._deadline = Deadline(self._seconds)
+        self._calls.join(self._crew.start(self._send, commits))
 
     def results(self) -> list[Committed]:
         """Wait for every answer; then look once for signs of a straggler.

@@ -211,6 +211,10 @@ class CommitRound(Protocol):
         """Tell whether `results` would return without waiting for an answer."""
         ...
 
+    def join(self, commits: Sequence[Commit]) -> None:
+        """Begin further commits, of other outputs; all are waited for together."""
+        ...
+
     def results(self) -> list[Committed]:
         """Wait for every answer; then look once for signs of a straggler.
 
@@ -220,20 +224,28 @@ class CommitRound(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """Commits that were waited for when they were begun."""
+    """Commits that are waited for where they are begun."""
 
-    committed: list[Committed]
-    took_seconds: float = 0.0
+    took_seconds = 0.0
+
+    def __init__(
+        self, commit: Callable[[Sequence[Commit]], list[Committed]], commits: Sequence[Commit]
+    ) -> None:
+        self._commit = commit
+        self._results = commit(commits)
 
     def is_done(self) -> bool:
         """It is."""
         return True
 
+    def join(self, commits: Sequence[Commit]) -> None:
+        """Commit these as well."""
+        self._results += self._commit(commits)
+
     def results(self) -> list[Committed]:
         """Return what became of them."""
-        return self.committed
+        return self._results
 
 
 class TransactionalOutputs(Protocol):

@@ -11,8 +11,9 @@ With two turns one half of the tasks works while the other half commits; where t
 waiting, all of them commit at once. A task in a round runs nothing, because its producer is in the
 commit; what is fetched for it waits.
 
-There is one round at a time. Whatever needs the producers of tasks, or lets tasks go, finishes it
-first; so does a rebalance, in whose callback the tasks are taken away:
+There is one round at a time. One that lasts is waited for, and all others join it before: a broker
+that does not answer one task keeps no other from committing in time. Whatever needs the producers
+of tasks, or lets tasks go, waits for it first. So does a rebalance, in its callback:
 
     A's round is under way; the worker fetches; the group takes A's partition away;
     were A released now, its producer would be closed inside its commit
@@ -20,7 +21,7 @@ first; so does a rebalance, in whose callback the tasks are taken away:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -32,8 +33,8 @@ from eosframework.processing.recovery import Recovery
 from eosframework.processing.task import Task
 
 LONGEST_OVERLAP_SECONDS = 0.25
-"""A round that takes longer is waited for: something is wrong with a broker, and what is fetched
-for its tasks meanwhile piles up."""
+"""A round that takes longer is joined and waited for: something is wrong with a broker, and what is
+fetched for its tasks meanwhile piles up."""
 
 
 class CommitRounds:
@@ -91,7 +92,7 @@ class CommitRounds:
 
         Raises:
             RecordFailed: a task stands before a record; what it had before that is committed.
-            RunError: as `finish`.
+            RunError: as `settle`.
         """
         turns = [
             (pace, tasks[number :: len(self._paces)]) for number, pace in enumerate(self._paces)
@@ -106,23 +107,31 @@ class CommitRounds:
             else:
                 self._begin(tasks, self._paces)
         self._finish_if_done()
+        if self._round is not None and self._clock() - self._began_at > LONGEST_OVERLAP_SECONDS:
+            self.settle(tasks)
         self._raise_failure(tasks)
 
     def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
         """Commit every task that has something open, and wait for that; raises as `turn`."""
-        self.finish()
+        self._finish()
         self._begin(tasks, self._paces, within_seconds)
-        self.finish()
+        self._finish()
         self._raise_failure(tasks)
 
-    def finish(self) -> None:
-        """Wait for the round that is under way and act on what became of it (steps 5 to 7).
+    def settle(self, tasks: Iterable[Task]) -> None:
+        """If a round is under way, let all other tasks join it, and finish it.
 
         Raises:
             RunError: nothing can succeed here until somebody mends the cause.
             RecordFailed: the broker refuses a record's output and its dead letter.
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
+        if self._round is not None:
+            self._begin([task for task in tasks if not self.holds(task)], self._paces)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the answers, and tell each task what became of it (steps 5 to 7)."""
         if self._round is None:
             return
         round_, ready = self._round, self._in_round
@@ -152,10 +161,8 @@ class CommitRounds:
                 raise task.failure
 
     def _finish_if_done(self) -> None:
-        if self._round is not None and (
-            self._round.is_done() or self._clock() - self._began_at > LONGEST_OVERLAP_SECONDS
-        ):
-            self.finish()
+        if self._round is not None and self._round.is_done():
+            self._finish()
 
     def _begin(
         self,
@@ -173,10 +180,14 @@ class CommitRounds:
                 ready.append(task)
             except TransactionError as error:
                 self._recovery.failed(task, error)
-        if not commits:
+        if self._round is not None:
+            self._round.join(commits)
+        elif commits:
+            self._round = self._outputs.begin_commit(commits, within_seconds)
+            self._began_at = self._clock()
+        else:
             for pace in paces:
                 pace.round_took(0.0)
             return
-        self._paces_in_round, self._began_at = [*paces], self._clock()
-        self._round = self._outputs.begin_commit(commits, within_seconds)
-        self._in_round = ready
+        self._paces_in_round = [*paces]
+        self._in_round += ready

@@ -162,7 +162,7 @@ class Worker:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions over (T1 to T3); see `RebalanceListener`."""
-        self._rounds.finish()
+        self._rounds.settle(self.tasks.values())
         self._was_assigned = True
         by_task: dict[TransactionalId, list[TopicPartition]] = {}
         for partition in sorted(partitions):
@@ -183,7 +183,7 @@ class Worker:
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Finish what is open and let partitions go; see `RebalanceListener`."""
-        self._rounds.finish()
+        self._rounds.settle(self.tasks.values())
         leaving = self._tasks_of(partitions)
         failpoints.hit("revoke.before_commit")
         self._rounds.commit(
@@ -195,7 +195,7 @@ class Worker:
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go without a commit: another worker may own them already."""
-        self._rounds.finish()
+        self._rounds.settle(())
         self._release(self._tasks_of(partitions), "partitions_lost")
 
     def _take_over(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> list[Position]:
@@ -287,10 +287,10 @@ class Worker:
         """Fetch, run, commit what is due, and bring back what had failed: once."""
         self._take_in()
         if not self._run_tasks():
-            self._rounds.finish()
+            self._rounds.settle(self.tasks.values())
         self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
         if not self._stop and self._recovery.is_due():
-            self._rounds.finish()
+            self._rounds.settle(self.tasks.values())
             self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()
         if self._state is not None:
@@ -302,7 +302,7 @@ class Worker:
         """Look at the consumer: messages, ends of partitions, rebalances."""
         others = [task for task in self.tasks.values() if not self._rounds.holds(task)]
         if not any(task.state is TaskState.RUNNING for task in others):
-            self._rounds.finish()
+            self._rounds.settle(self.tasks.values())
             others = [*self.tasks.values()]
         behind = any(task.has_pending for task in others)
         self._let_flow()

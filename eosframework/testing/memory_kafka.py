@@ -156,7 +156,7 @@ class MemoryOutputs:
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> FinishedRound:
         """Commit and do not return before."""
-        return FinishedRound(self.commit(commits))
+        return FinishedRound(self.commit, commits)
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

@@ -189,7 +189,7 @@ class MemoryOutputs:
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> FinishedRound:
-        return FinishedRound(self.commit(commits))
+        return FinishedRound(self.commit, commits)
 
     def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         results: list[Committed] = []

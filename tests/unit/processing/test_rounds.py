@@ -76,7 +76,7 @@ class SlowRound:
 
     def __init__(self, outputs: SlowOutputs, commits: Sequence[Commit], looks: int) -> None:
         self._outputs = outputs
-        self._commits = commits
+        self._commits = [*commits]
         self._looks = looks
         self.began_with = sum(len(output.open or ()) for output in outputs.made)
         _mark(commits, in_round=True)
@@ -84,6 +84,10 @@ class SlowRound:
     def is_done(self) -> bool:
         self._looks -= 1
         return self._looks < 0
+
+    def join(self, commits: Sequence[Commit]) -> None:
+        _mark(commits, in_round=True)
+        self._commits += commits
 
     def results(self) -> list[Committed]:
         had = sum(len(output.open or ()) for output in self._outputs.made)
