@@ -41,7 +41,7 @@ class CommitRounds:
     """Commits a worker's tasks.
 
     Args:
-        on_finished: told which tasks were in a round, after they heard of it.
+        on_finished: told which tasks were in a round, after they heard of it, and how long it took.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CommitRounds:
         options: WorkerOptions,
         counts: WorkerCounts,
         clock: Callable[[], float],
-        on_finished: Callable[[Sequence[Task]], None],
+        on_finished: Callable[[Sequence[Task], float], None],
     ) -> None:
         self._outputs = outputs
         self._recovery = recovery
@@ -153,7 +153,7 @@ class CommitRounds:
             else:
                 self._recovery.failed(task, result.error)
         self._recovery.recycled(recycled)
-        self._on_finished(ready)
+        self._on_finished(ready, round_.took_seconds)
 
     def _raise_failure(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

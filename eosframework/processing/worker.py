@@ -102,7 +102,7 @@ class Worker:
             log, outputs, options.heartbeat_interval_seconds, self.counts, clock
         )
         self._rounds = CommitRounds(
-            outputs, self._recovery, options, self.counts, clock, self._tell_own_positions
+            outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
         self._flowing: set[TopicPartition] = set()
@@ -360,6 +360,10 @@ class Worker:
             except TransactionError as error:
                 self._recovery.failed(task, error)
         return found
+
+    def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
+        self._measures.commit_seconds.add(took_seconds)
+        self._tell_own_positions(tasks)
 
     def _tell_own_positions(self, tasks: Sequence[Task]) -> None:
         """Say how far the application has read what it sent to itself; nobody else reads it."""
