@@ -7,7 +7,7 @@ from typing import Any
 
 from eosframework.errors import OutcomeUnknown, Retriable
 from eosframework.kafka.deadline import Deadline
-from eosframework.kafka.outputs import KafkaOutput
+from eosframework.kafka.output import KafkaOutput
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit
 from eosframework.records import Position

@@ -191,7 +191,9 @@ class MemoryOutputs:
     ) -> FinishedRound:
         return FinishedRound(self.commit, commits)
 
-    def commit(self, commits: Sequence[Commit]) -> list[Committed]:
+    def commit(
+        self, commits: Sequence[Commit], within_seconds: float | None = None
+    ) -> list[Committed]:
         results: list[Committed] = []
         for commit in commits:
             error, done = (None, True)
