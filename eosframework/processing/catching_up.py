@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eosframework.errors import Retriable
+from eosframework.errors import Retriable, StartRefused
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import InputLog, ProgressLedger
 from eosframework.processing.state_ports import Bounds
@@ -73,7 +73,9 @@ class CatchingUp:
         self._look_at = self._clock() + LOOK_SECONDS
         try:
             read_to = self._committed(others)
-        except Retriable:
+        except (Retriable, StartRefused):
+            # What one had not committed when it was asked, it may have when the ledger is. Offsets
+            # that are lost are refused by whoever gets the partition.
             return False
         left = {p: (read_to[p], self._ends[p]) for p in others if read_to[p] < self._ends[p]}
         return not left or (self._hold_nothing is not None and self._hold_nothing(left))

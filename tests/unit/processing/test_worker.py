@@ -15,6 +15,7 @@ from eosframework.errors import (
     RecordFailed,
     Retriable,
     RunError,
+    StartRefused,
     TaskFenced,
     TransactionAborted,
     TransactionFatal,
@@ -391,4 +392,29 @@ def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:
     run.log.subscribe = subscribe
     run.to_the_end()
     assert done
+    assert broker.values == []
+
+
+def test_a_first_commit_of_another_worker_between_two_questions_is_no_lost_offset() -> None:
+    """Where it is has been asked before its commit, and whether it ever committed behind it."""
+    broker = broker_with(*range(5))
+    run = Run(broker)
+    ledger, refused = run.worker._ledger, list[bool]()
+    starting = ledger.starting_positions
+
+    def starting_positions(*asked: Any) -> list[Position]:
+        if not broker.positions:
+            broker.positions[P0] = Position(*P0, 5)
+            refused.append(True)
+            raise StartRefused("the registry knows of a commit, and the offset is gone")
+        return starting(*asked)
+
+    def subscribe(_: Any, listener: Any) -> None:
+        run.log.listener = listener
+        run.log.next += [run.log.assign]
+
+    ledger.starting_positions = starting_positions  # pyright: ignore[reportAttributeAccessIssue]
+    run.log.subscribe = subscribe
+    run.to_the_end()
+    assert refused
     assert broker.values == []
