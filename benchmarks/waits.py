@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -20,7 +19,7 @@ from benchmarks.session import Session
 
 RECORDS_PER_SECOND = 10_000
 WARM_UP_SECONDS = 3.0
-LATE_SECONDS = 60.0
+LATE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,12 @@ def waits_of(
 
     def measure(_: CommittedOffsets, child: Child, work: Work) -> Waits:
         with running(feeder, log_file):
-            return _read(servers, work.output_topic, partitions, seconds, child.require_running)
+            return _read(servers, work.output_topic, partitions, seconds, child)
 
     try:
         if contestant is None:
             with running(feeder, log_file) as child:
-                return _read(servers, topic, partitions, seconds, child.require_running)
+                return _read(servers, topic, partitions, seconds, child)
         return session.run(
             contestant,
             topic,
@@ -80,7 +79,7 @@ def _read(
     topic: str,
     partitions: int,
     seconds: float,
-    require_running: Callable[[], None],
+    child: Child,
 ) -> Waits:
     """Read until every partition has gone past the end of what counts."""
     reader = Consumer(
@@ -110,9 +109,13 @@ def _read(
                 behind.discard(message.partition() or 0)
             elif sent >= (begin or 0):
                 waits.append((now - sent) / 1e6)
-        require_running()
+        child.require_running()
         if time.monotonic() > deadline:
-            raise ProcessFailed(f"partitions {sorted(behind)} of {topic} stand still")
+            came = "nothing has come" if begin is None else f"{len(waits)} records came in time"
+            raise ProcessFailed(
+                f"partitions {sorted(behind)} of {topic} stand still; {came}; the last lines of "
+                f"{child.process.args!r}:\n{child.log_tail()}"
+            )
     reader.close()
     waits.sort()
     return Waits(waits[len(waits) // 2], waits[len(waits) * 99 // 100], len(waits))
