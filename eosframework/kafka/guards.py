@@ -138,14 +138,36 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         for topic in source_topics(graph)
         for number in range(topics[topic].partitions)
     ]
+    registered = registry.refresh()
     return Facts(
         cluster_id=admin.cluster_id(),
         topics=topics,
-        registered=registry.refresh(),
-        committed=admin.committed(graph.application, partitions, stable=False),
+        registered=registered,
+        committed=_committed(graph.application, partitions, registered, admin),
         group=group,
         brokers=brokers,
     )
+
+
+def _committed(
+    application: str,
+    partitions: Sequence[TopicPartition],
+    registered: Registered,
+    admin: ClusterAdmin,
+) -> list[Position]:
+    """Return the committed positions, without waiting for transactions of others.
+
+    The markers of a transaction reach the registry and the offsets one after the other. So where
+    the registry has a first commit of which the offset is not there, its marker is waited for.
+    """
+    found = admin.committed(application, partitions, stable=False)
+    on_its_way = [
+        position.topic_partition
+        for position in found
+        if position.offset is None and position.topic_partition in registered.committed
+    ]
+    settled = {p.topic_partition: p for p in admin.committed(application, on_its_way)}
+    return [settled.get(position.topic_partition, position) for position in found]
 
 
 def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
