@@ -34,17 +34,12 @@ from eosframework.processing.ports import Commit, Message, Output, Transactional
 from eosframework.processing.progress import Outcome, Progress, latest, outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
+from eosframework.processing.slices import SliceSize
 from eosframework.processing.states import TRANSITIONS, TaskState
 from eosframework.processing.windowing import TimedNode
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Emit
 from eosframework.txnid import TransactionalId
-
-SLICE_SECONDS = 0.02
-"""How long a slice of a batch should take: after each the clock is looked at."""
-
-SLICE_RECORDS = 10_000
-"""More are never in one slice."""
 
 TIMEOUT_SHARE = 0.9
 """Share of the transaction timeout after which a record counts as too slow: the commit itself
@@ -103,7 +98,7 @@ class Task:
         self._closed_windows = False
         self._flow = flow
         self.idle_since = clock()
-        self._seconds_per_record = 0.0
+        self._slice_size = SliceSize()
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -204,7 +199,7 @@ class Task:
             RecordTooSlow: a record outlasted its transaction.
         """
         while self._queue.is_ready() and not self.wants_commit:
-            pending = self._queue.take(self._slice_size())
+            pending = self._queue.take(self._room())
             self._membership = pending.membership
             self._run_slice(pending.partition, pending.messages)
             if self._clock() >= until:
@@ -315,12 +310,9 @@ class Task:
         if self.stores is not None:
             self.stores.close()
 
-    def _slice_size(self) -> int:
-        limit = SLICE_RECORDS
-        if self._seconds_per_record > 0:
-            limit = min(limit, max(1, int(SLICE_SECONDS / self._seconds_per_record)))
-        elif self._records_in_transaction == 0:
-            limit = min(limit, 100)
+    def _room(self) -> int:
+        """Return how many records the next slice may take."""
+        limit = self._slice_size.limit()
         if self._narrowing is not None:
             limit = min(limit, self._narrowing.room(self._records_in_transaction))
         return limit
@@ -351,8 +343,7 @@ class Task:
         self._out.clear()
         self.output.poll()
         failpoints.hit("transaction.after_produce")
-        cost = (self._clock() - started) / len(messages)
-        self._seconds_per_record = max(cost, (self._seconds_per_record * 3 + cost) / 4, 1e-7)
+        self._slice_size.took(self._clock() - started, len(messages))
 
     def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
         """Close windows because nothing came for a while; a transaction may be for that alone.
