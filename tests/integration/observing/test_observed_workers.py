@@ -133,6 +133,7 @@ def test_a_worker_behind_an_open_transaction_is_not_ready_and_says_where(
     )
     [address] = addresses_of(worker)
     wait_until_ready(address)
+    wait_until(lambda: Scraped([address]).sum("records_read_total") == 10, "10 records committed")
     with open_transaction(pipeline, 1) as commit:
         wait_until(lambda: not_ready(address) == ["held_back"], "readiness lost")
         _, status = get_json(address, "/status")
