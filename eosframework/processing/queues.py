@@ -69,8 +69,15 @@ class ArrivalQueue:
         self._waiting: deque[Pending] = deque()
 
     def add(self, pending: Pending) -> None:
-        """Queue messages that came behind all others."""
-        self._waiting.append(pending)
+        """Queue messages that came behind all others, together with those that wait already.
+
+        A worker that is behind fetches single messages, to hear of rebalances.
+        """
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and last.membership is pending.membership:
+            last.messages = [*last.messages, *pending.messages]
+        else:
+            self._waiting.append(pending)
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
         """Nothing waits for that."""

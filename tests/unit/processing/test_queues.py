@@ -147,6 +147,15 @@ def test_a_single_partition_is_run_as_it_came() -> None:
     queue.add(sent(A, [3, 1, 2]))
     queue.add(sent(A, [9], 3))
     assert [m.timestamp()[1] for m in queue.take(2).messages] == [3, 1]
-    assert [m.timestamp()[1] for m in queue.take(5).messages] == [2]
-    assert [m.timestamp()[1] for m in queue.take(5).messages] == [9]
+    assert [m.timestamp()[1] for m in queue.take(5).messages] == [2, 9]
     assert not queue.is_ready()
+
+
+def test_messages_of_different_memberships_are_never_run_together() -> None:
+    queue = ArrivalQueue()
+    queue.add(sent(A, [3, 1]))
+    later = sent(A, [2], 2)
+    later.membership = object()
+    queue.add(later)
+    assert [m.timestamp()[1] for m in queue.take(5).messages] == [3, 1]
+    assert queue.take(5).membership is later.membership
