@@ -30,6 +30,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     """Measure speed with a backlog and latency at a steady rate, for every point."""
     seconds = options.seconds or DEFAULT_SECONDS
     intervals: list[dict[str, Any]] = []
+    waits_of(session, Framework(), seconds=1)  # the first run warms the broker up
     for commit_seconds in COMMIT_SECONDS:
         intervals.append(_point(session, options, seconds, commit_seconds, PARTITIONS))
         report.progress(_told(intervals[-1]))

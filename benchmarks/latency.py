@@ -44,6 +44,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     present = [contestant for contestant in everybody if _can_run(contestant, report)]
     rows = [Row(contestant, commit) for commit in COMMIT_SECONDS for contestant in present]
     rows.append(Row(None, 0))
+    waits_of(session, Framework(), seconds=1)  # the first run warms the broker up
     for _ in range(options.rounds or DEFAULT_ROUNDS):
         for row in rows:
             waits = waits_of(

@@ -55,6 +55,7 @@ class Team:
 def run(session: Session, options: Options, report: Report) -> None:
     """Measure one process with more and more tasks, then more and more processes."""
     records = options.records or DEFAULT_RECORDS
+    _team(session, records, 1)  # the first run warms the broker up
     loads = [_load(session, records, tasks) for tasks in TASKS]
     teams = [_team(session, records, processes) for processes in PROCESSES]
     rows = [_row_of_load(load) for load in loads] + [_row_of_team(team) for team in teams]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -55,13 +57,13 @@ def waits_of(
     feeder = Command([*program, *told])
 
     def measure(_: CommittedOffsets, child: Child, work: Work) -> Waits:
-        with running(feeder, log_file):
-            return _read(servers, work.output_topic, partitions, seconds, child)
+        with running(feeder, log_file) as fed:
+            return _read(servers, work.output_topic, partitions, seconds, [fed, child])
 
     try:
         if contestant is None:
-            with running(feeder, log_file) as child:
-                return _read(servers, topic, partitions, seconds, child)
+            with running(feeder, log_file) as fed:
+                return _read(servers, topic, partitions, seconds, [fed])
         return session.run(
             contestant,
             topic,
@@ -79,9 +81,40 @@ def _read(
     topic: str,
     partitions: int,
     seconds: float,
-    child: Child,
+    children: Sequence[Child],
 ) -> Waits:
     """Read until every partition has gone past the end of what counts."""
+    begin = end = None
+    behind = set(range(partitions))
+    waits: list[float] = []
+    deadline = time.monotonic() + LATE_SECONDS
+    with closing(_reader(bootstrap_servers, topic, partitions)) as reader:
+        while behind:
+            messages = reader.consume(5000, 0.1)
+            now = time.time_ns()
+            if messages and begin is None:
+                begin = now + int(WARM_UP_SECONDS * 1e9)
+                end = begin + int(seconds * 1e9)
+                deadline += WARM_UP_SECONDS + seconds
+            for message in messages:
+                sent = TIME.unpack_from(message.value() or b"")[0]
+                if sent >= (end or 0):
+                    behind.discard(message.partition() or 0)
+                elif sent >= (begin or 0):
+                    waits.append((now - sent) / 1e6)
+            for child in children:
+                child.require_running()
+            if time.monotonic() > deadline:
+                raise ProcessFailed(
+                    f"partitions {sorted(behind)} of {topic} stand still, {len(waits)} records "
+                    "came in time; the last lines:\n"
+                    + "\n".join(child.log_tail() for child in children)
+                )
+    waits.sort()
+    return Waits(waits[len(waits) // 2], waits[len(waits) * 99 // 100], len(waits))
+
+
+def _reader(bootstrap_servers: str, topic: str, partitions: int) -> Consumer:
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -92,30 +125,4 @@ def _read(
         }
     )
     reader.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in range(partitions)])
-    begin = end = None
-    behind = set(range(partitions))
-    waits: list[float] = []
-    deadline = time.monotonic() + LATE_SECONDS
-    while behind:
-        messages = reader.consume(5000, 0.1)
-        now = time.time_ns()
-        if messages and begin is None:
-            begin = now + int(WARM_UP_SECONDS * 1e9)
-            end = begin + int(seconds * 1e9)
-            deadline += WARM_UP_SECONDS + seconds
-        for message in messages:
-            sent = TIME.unpack_from(message.value() or b"")[0]
-            if sent >= (end or 0):
-                behind.discard(message.partition() or 0)
-            elif sent >= (begin or 0):
-                waits.append((now - sent) / 1e6)
-        child.require_running()
-        if time.monotonic() > deadline:
-            came = "nothing has come" if begin is None else f"{len(waits)} records came in time"
-            raise ProcessFailed(
-                f"partitions {sorted(behind)} of {topic} stand still; {came}; the last lines of "
-                f"{child.process.args!r}:\n{child.log_tail()}"
-            )
-    reader.close()
-    waits.sort()
-    return Waits(waits[len(waits) // 2], waits[len(waits) * 99 // 100], len(waits))
+    return reader
