@@ -90,7 +90,7 @@ class Backfill:
             RunError: a record cannot be processed, or Spark gave up; the job can be started again.
         """
         from eosframework.backfill.run import run_stages
-        from eosframework.backfill.spark.preflight import check_executors
+        from eosframework.backfill.spark.preflight import require_executors
         from eosframework.backfill.spark.session import own_session, spark_session
         from eosframework.backfill.start import start
 
@@ -101,7 +101,7 @@ class Backfill:
 
             return pin(session, request.format, request.paths, request.spark_options)
 
-        check_executors(session)
+        require_executors(session)
         admin = ClusterAdmin(self.settings.kafka)
         started = start(self.graph, self.settings, self.job, self.request, admin, pinned)
         return run_stages(session, started, shown or _silent, options or {})

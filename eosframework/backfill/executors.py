@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from eosframework.backfill.spark.arrow import (
-    BatchFunction,
-    RecordBatch,
-    batch_of,
-    indices_in,
-)
+from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, batch_of
 from eosframework.backfill.tasks.attempt import run_attempt
 from eosframework.backfill.tasks.chunk import Run
 from eosframework.backfill.tasks.failures import told
@@ -30,27 +25,26 @@ def attempts(work: Work) -> BatchFunction:
         from eosframework.backfill.spark.rows import runs
 
         for task, of_task in runs(batches, own_topics=work.own_topics):
-            yield _attempt(work, task, partial(_given, of_task))
+            records = _records(work, task, partial(_given, of_task))
+            yield batch_of([(task, records)], {"partition": "int64", "records": "int64"})
 
     return run
 
 
-def attempts_over_log(work: Work, tasks: Sequence[int]) -> BatchFunction:
-    """Return what `mapInArrow` runs over indices of tasks: these read their ranges themselves."""
+def attempts_over_log(work: Work) -> Callable[[int], int]:
+    """Return what runs a task that reads its ranges of the log itself, and counts its records."""
 
-    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        for index in indices_in(batches):
-            yield _attempt(work, tasks[index], None)
+    def run(task: int) -> int:
+        return _records(work, task, None)
 
     return run
 
 
-def finishing(work: Work, tasks: Sequence[int]) -> BatchFunction:
-    """Return what completes tasks that have no row in the whole range, by their indices."""
+def finishing(work: Work) -> Callable[[int], int]:
+    """Return what completes a task that has no row in the whole range."""
 
-    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        for index in indices_in(batches):
-            yield _attempt(work, tasks[index], partial(_given, iter(())))
+    def run(task: int) -> int:
+        return _records(work, task, partial(_given, iter(())))
 
     return run
 
@@ -70,10 +64,9 @@ def telling(attempt: Callable[[int], int]) -> int:
         raise told(error) from None
 
 
-def _attempt(work: Work, task: int, rows: Rows | None) -> RecordBatch:
+def _records(work: Work, task: int, rows: Rows | None) -> int:
     configure_logs(work.settings.log)
-    records = telling(lambda number: run_attempt(work, task, number, rows).records)
-    return batch_of([(task, records)], {"partition": "int64", "records": "int64"})
+    return telling(lambda number: run_attempt(work, task, number, rows).records)
 
 
 def _given(rows: Iterator[Run], _: Mapping[TopicPartition, int]) -> Iterator[Run]:

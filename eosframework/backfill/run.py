@@ -27,7 +27,7 @@ from eosframework.backfill.executors import (
 )
 from eosframework.backfill.job import OffsetRange, ends_key
 from eosframework.backfill.leftovers import end_leftovers
-from eosframework.backfill.spark.arrow import BatchFunction, indices, map_batches
+from eosframework.backfill.spark.arrow import map_batches
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.stages import Stage, writers_of
@@ -73,8 +73,10 @@ def run_stages(
             _run_stage(spark, started, state, stage, shown, options)
         _fix_ends(started)
     state = _state(started)
-    run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
-    return _state(started)
+    if started.graph.persisters:
+        run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
+        state = _state(started)
+    return state
 
 
 def _state(started: Started) -> JobState:
@@ -101,18 +103,25 @@ def _run_stage(
     if stage.reads_log:
         left = state.incomplete(stage.name, stage.partitions)
         _refuse_lost(started, _left(state, stage, left))
-        _run_over(indices(spark, len(left)), attempts_over_log(work, left), started, shown)
+        _run_each(spark, left, attempts_over_log(work), started, shown)
         return
     frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
     rows = in_task_order(spark, frames, work.graph, stage.name, stage.partitions)
-    _run_over(rows, attempts(work), started, shown)
+    results = map_batches(rows, attempts(work), RESULT_SCHEMA)
+    _watched(spark, started, results.collect, shown)
     if left := _state(started).incomplete(stage.name, stage.partitions):
-        _run_over(indices(spark, len(left)), finishing(work, left), started, shown)
+        _run_each(spark, left, finishing(work), started, shown)
 
 
-def _run_over(frame: DataFrame, function: BatchFunction, started: Started, shown: Shown) -> None:
-    results = map_batches(frame, function, RESULT_SCHEMA)
-    _watched(frame.sparkSession, started, results.collect, shown)
+def _run_each(
+    spark: SparkSession,
+    tasks: Sequence[int],
+    function: Callable[[int], int],
+    started: Started,
+    shown: Shown,
+) -> None:
+    numbers = spark.sparkContext.parallelize(tasks, len(tasks))
+    _watched(spark, started, numbers.map(function).collect, shown)
 
 
 def _work(started: Started, state: JobState, stage: Stage) -> Work:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +19,6 @@ import structlog
 
 from eosframework.backfill.executors import telling
 from eosframework.backfill.job import OffsetRange, tables_key
-from eosframework.backfill.spark.arrow import (
-    BatchFunction,
-    RecordBatch,
-    batch_of,
-    indices,
-    indices_in,
-    map_batches,
-)
 from eosframework.backfill.start import Started
 from eosframework.backfill.tasks.chunk import Run
 from eosframework.backfill.tasks.packing import pack, unpack
@@ -49,9 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eosframework.backfill.state import JobState
-
-RESULT_SCHEMA = "topic string, partition bigint, rows bigint"
-_RESULT_TYPES = {"topic": "string", "partition": "int64", "rows": "int64"}
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -121,19 +110,16 @@ def _carry_all(
     structlog.get_logger("eosframework.backfill").info(
         "backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges)
     )
-    results = map_batches(indices(spark, len(ranges)), carrying(work), RESULT_SCHEMA)
     if ranges:
-        watched(results.collect)
+        partitions = spark.sparkContext.parallelize(sorted(ranges), len(ranges))
+        watched(partitions.map(carrying(work)).collect)
 
 
-def carrying(work: TablesWork) -> BatchFunction:
-    """Return what runs on executors, over indices of partitions: their rows go into tables."""
+def carrying(work: TablesWork) -> Callable[[TopicPartition], int]:
+    """Return what runs on executors: the rows of a partition go into tables, and are counted."""
 
-    def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        for index in indices_in(batches):
-            partition = sorted(work.ranges)[index]
-            written = telling(partial(_carry_range, work, partition))
-            yield batch_of([(*partition, written)], _RESULT_TYPES)
+    def run(partition: TopicPartition) -> int:
+        return telling(partial(_carry_range, work, TopicPartition(*partition)))
 
     return run
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 RecordBatch = Any
 """Of pyarrow."""
@@ -19,17 +19,6 @@ BatchFunction = Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]
 def map_batches(frame: DataFrame, function: BatchFunction, schema: str) -> DataFrame:
     """Return what a function makes of each Spark partition, on the executors."""
     return cast(Any, frame).mapInArrow(function, schema)
-
-
-def indices(spark: SparkSession, count: int) -> DataFrame:
-    """Return the numbers from 0 as rows, each in a Spark partition of its own."""
-    return spark.range(0, count, 1, max(1, count))
-
-
-def indices_in(batches: Iterable[RecordBatch]) -> Iterator[int]:
-    """Give the numbers in rows of `indices`."""
-    for batch in batches:
-        yield from batch.column("id").to_pylist()
 
 
 def extended(batch: RecordBatch, columns: Mapping[str, tuple[str, Sequence[Any]]]) -> RecordBatch:

@@ -29,6 +29,9 @@ _SPARK_SERIES = "4"
 _MOST_TASKS = 1000
 _PYTHON_ERROR = re.compile(r"^ *((?:\w+\.)*\w+Error: .*)$", re.M)
 
+_CHECKED: set[str] = set()
+"""Ids of Spark's applications whose executors were found to be well."""
+
 _Answer = tuple[str, str, str, str]
 """Of an executor: host, interpreter, version and what is missing."""
 
@@ -90,6 +93,18 @@ class Executor:
     missing: str
 
 
+def require_executors(spark: SparkSession) -> None:
+    """Check the executors of a session, once for each of Spark's applications.
+
+    Raises:
+        ConfigurationError: see `check_executors`.
+    """
+    name = str(spark.sparkContext.applicationId)
+    if name not in _CHECKED:
+        check_executors(spark)
+        _CHECKED.add(name)
+
+
 def check_executors(spark: SparkSession) -> list[Executor]:
     """Make sure that executors have this Python and this eosframework, by a small job (4).
 
@@ -101,15 +116,15 @@ def check_executors(spark: SparkSession) -> list[Executor]:
     executors = sorted(Executor(*answer) for answer in _ask(spark, look))
     for executor in executors:
         where = f"the executor on {executor.host} ({executor.interpreter})"
+        if executor.version not in ("", here.version):
+            raise ConfigurationError(
+                f"{where} has eosframework {executor.version}, but here it is {here.version}; "
+                f"install the same version there, or {_NAME_PYTHON}"
+            )
         if executor.missing:
             raise ConfigurationError(
                 f"{where} cannot run eosframework: {executor.missing}. Install eosframework "
                 f"{here.version} with its extra 'spark' there, or {_NAME_PYTHON}"
-            )
-        if executor.version != here.version:
-            raise ConfigurationError(
-                f"{where} has eosframework {executor.version}, but here it is {here.version}; "
-                f"install the same version there, or {_NAME_PYTHON}"
             )
     return executors
 
@@ -125,8 +140,8 @@ def _looking() -> Callable[[int], _Answer]:
         missing = version = ""
         try:
             version = metadata.version("eosframework")
-            for name in ("eosframework.kafka", "pyarrow"):
-                import_module(name)
+            metadata.version("pyarrow")  # not imported: only what gets rows needs it
+            import_module("eosframework.backfill.executors")  # the attempts find it loaded
         except Exception as error:
             missing = f"{type(error).__name__}: {error}"
         return platform.node(), sys.executable, version, missing

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -65,14 +65,22 @@ def unpack_value(packed: bytes) -> Any:
 
 def user_modules() -> Iterator[ModuleType]:
     """Give the imported modules that other machines cannot be expected to have."""
-    installed = [Path(sysconfig.get_path(name)).resolve() for name in _INSTALLED]
+    installed = _installed()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is None or name == "__main__" or name.partition(".")[0] == "eosframework":
             continue
-        place = Path(file).resolve()
-        if not any(place.is_relative_to(root) for root in installed):
+        # Paths are resolved only where they have to be: that takes longer than all else.
+        if not file.startswith(installed) and not os.path.realpath(file).startswith(installed):
             yield module
+
+
+def _installed() -> tuple[str, ...]:
+    """Return how paths of installed modules begin."""
+    given = [sysconfig.get_path(name) for name in _INSTALLED]
+    return tuple(
+        {os.path.join(path, "") for each in given for path in (each, os.path.realpath(each))}
+    )
 
 
 def _cloudpickle() -> Any:

@@ -23,7 +23,7 @@ from eosframework.topology.resolve import resolve
 from tests.support.tables import TablesWorld
 
 pytest.importorskip("pyspark")
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,7 @@ def test_a_row_that_is_refused_ends_the_job_with_its_record_and_mended_it_goes_o
 ) -> None:
     world.see("ALTER TABLE numbers ADD CHECK (n <> 1300)")
     feed(world, 2000)
-    with pytest.raises(PySparkException) as failed:
+    with pytest.raises(Py4JJavaError) as failed:
         carry(world, spark)
     told = failure_of(failed.value)
     assert isinstance(told, RunError)
