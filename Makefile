@@ -6,7 +6,9 @@ PYTEST := $(BIN)/python -m pytest
 UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 # Most tests wait for brokers, so two at a time on two cores; a module's servers stay together.
 SIDE_BY_SIDE := -n 2 --dist loadscope --maxschedchunk 1
-COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
+INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
+	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
+COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	-c requirements/constraints.txt pyproject.toml
 EXTRAS := --extra arrow --extra embedded --extra postgres --extra spark
@@ -95,7 +97,7 @@ docs: .venv ## Write the generated pages of docs/ again
 	$(if $(DOCS),$(BIN)/python $(DOCS),@echo "no page of docs/ is generated")
 
 .PHONY: lock
-lock: .venv ## Resolve the dependencies again into requirements/*.lock
+lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) $(EXTRAS) -o requirements/users.lock
 	$(COMPILE) $(EXTRAS) --extra dev -o requirements/dev.lock
 
@@ -108,15 +110,15 @@ clean: ## Remove what make made; broker data and downloaded jars stay
 # The stamp comes last: an installation that was interrupted is repeated.
 .venv: .venv/complete
 
-.venv/complete: requirements/dev.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "$(PYTHON) is older than Python 3.11; run: make PYTHON=python3.11"; exit 1; }
-	test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && \
-		awk '/^[a-z]/ { wanted = /^uv==/ } wanted' requirements/dev.lock > .venv/uv.lock && \
-		$(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.lock; }
-	index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
-		[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index"; \
-		$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+.venv/complete: requirements/dev.lock pyproject.toml | $(BIN)/uv
+	$(INDEX) $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps \
 		--no-build-isolation --editable .
 	@touch $@
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than Python 3.11; run: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	awk '/^[a-z]/ { wanted = /^uv==/ } wanted' requirements/dev.lock > .venv/uv.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r .venv/uv.lock
