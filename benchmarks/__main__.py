@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -76,8 +77,8 @@ def main(
 ) -> None:
     """Measure speed and memory on a Kafka of our own, as ratios within one run."""
     chosen = names or list(ALWAYS)
-    if unknown := [name for name in chosen if name not in BENCHMARKS]:
-        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    _require_known(chosen, BENCHMARKS)
+    _require_known(work or (), [discipline.name for discipline in DISCIPLINES])
     # A shell starts background jobs with SIGINT ignored; both signals unwind and end the children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -99,6 +100,11 @@ def main(
             report.save(json)
         if out is not None:
             publish(report, out)
+
+
+def _require_known(names: Iterable[str], there_are: Collection[str]) -> None:
+    if unknown := [name for name in names if name not in there_are]:
+        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(there_are)}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from benchmarks.contest import turn
+from benchmarks.contest import turn, warm_up
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
@@ -50,6 +50,7 @@ def run(session: Session, options: Options, report: Report) -> None:
         Pair(KafkaStreams(), KafkaStreams("Kafka Streams, at least once", WITHOUT)),
         Pair(QuixStreams(), QuixStreams("Quix Streams, at least once", WITHOUT)),
     ]
+    warm_up(session, records, JSON)
     for number in range(options.rounds or DEFAULT_ROUNDS):
         for pair in pairs:
             _round(session, pair, records, backwards=number % 2 == 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.contest import turn
+from benchmarks.contest import turn, warm_up
 from benchmarks.contestants.ceiling import Ceiling
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.work import Work
@@ -41,6 +41,7 @@ def run(session: Session, options: Options, report: Report) -> None:
         records,
         {},
     )
+    warm_up(session, records, JSON)
     for number in range(options.rounds or DEFAULT_ROUNDS):
         for standing in field.of_round(number):
             standing.speeds.append(_turn(session, standing))

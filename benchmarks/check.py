@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from benchmarks.contest import turn
+from benchmarks.contest import turn, warm_up
 from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.disciplines import JSON
@@ -83,6 +83,7 @@ def run(session: Session, options: Options, report: Report) -> None:
 
 def _worker(session: Session, records: int, rounds: int, report: Report) -> Finding:
     """Compare the CPU time of whole processes over the same records, in turns."""
+    warm_up(session, records, JSON)
     ratios: list[float] = []
     for number in range(rounds):
         pair = [Standing(Framework(), "", records), Standing(Handwritten(), "", records)]

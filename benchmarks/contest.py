@@ -25,6 +25,7 @@ WARM_UPS = 2
 def run(session: Session, options: Options, report: Report) -> None:
     """Let every contestant do the work of `json`."""
     records = options.records or DEFAULT_RECORDS
+    warm_up(session, records, JSON)
     field = compete(session, replace(options, records=records), report, JSON)
     title = f"JSON, {records:,} records of about 225 bytes, exactly-once, commits every 100 ms"
     report.add("json", field.table(title), field.data())
@@ -35,12 +36,16 @@ def everybody() -> tuple[Contestant, ...]:
     return Framework(), Handwritten(), KafkaStreams(), QuixStreams()
 
 
+def warm_up(session: Session, records: int, discipline: Discipline) -> None:
+    """Let the broker's Java compile what a broker does."""
+    for _ in range(WARM_UPS):
+        turn(session, Standing(Handwritten(), "", records), discipline)
+
+
 def compete(session: Session, options: Options, report: Report, discipline: Discipline) -> Field:
     """Let every contestant work in every round, each round beginning with another one."""
     records = options.records or DEFAULT_RECORDS
     field = enter(everybody(), records, dict(discipline.goals))
-    for _ in range(WARM_UPS):
-        turn(session, Standing(Handwritten(), "", records), discipline)
     for round_number in range(options.rounds or DEFAULT_ROUNDS):
         for standing in field.of_round(round_number):
             speed = turn(session, standing, discipline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.contest import compete, everybody
+from benchmarks.contest import compete, everybody, warm_up
 from benchmarks.disciplines import DISCIPLINES
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
@@ -27,6 +27,7 @@ def run(session: Session, options: Options, report: Report) -> None:
     rows: list[tuple[str, ...]] = []
     data: dict[str, Any] = {}
     names = [contestant.name for contestant in everybody()]
+    warm_up(session, sized.records or DEFAULT_RECORDS, chosen[0])
     for discipline in chosen:
         field = compete(session, sized, report, discipline)
         data[discipline.name] = field.data()
