@@ -147,6 +147,12 @@ def test_what_cannot_take_the_new_values_is_found() -> None:
     assert all("Price', which takes none; state value: json" in message for message in found)
 
 
+def test_without_pyarrow_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eosframework.topology.lint_batches.find_spec", lambda name: None)
+    [finding] = found(f"[{BATCH}]")
+    assert "needs pyarrow; install it: pip install 'eosframework[arrow]'" in finding
+
+
 def test_a_schema_that_is_none_is_refused_where_it_is_given() -> None:
     sold = Topology("shop").stream("sold", value="json")
     with pytest.raises(TopologyError, match=r"test_batches\.py:\d+:\d+: map_batch: column 'n' has"):
