@@ -90,6 +90,16 @@ def _within(step: Any) -> Any:
     return {"within": step} if isinstance(step, str | timedelta) else step
 
 
+GroupLike = Annotated[GroupSpec, BeforeValidator(_by, json_schema_input_type=str | GroupSpec)]
+OfLike = Annotated[OfSpec, BeforeValidator(_of, json_schema_input_type=str | OfSpec)]
+ReduceLike = Annotated[ReduceSpec, BeforeValidator(_add, json_schema_input_type=str | ReduceSpec)]
+DeduplicateLike = Annotated[
+    DeduplicateSpec, BeforeValidator(_within, json_schema_input_type=str | DeduplicateSpec)
+]
+BatchLike = Annotated[BatchSpec, BeforeValidator(_call, json_schema_input_type=str | BatchSpec)]
+"""Each may be said in one text, where nothing else is to be said."""
+
+
 class StepSpec(Declared):
     """One operator with its function, as `filter: module:function`."""
 
@@ -120,38 +130,38 @@ class StepSpec(Declared):
     """Call the function with the whole record and go on with what it gives, if anything; or a map,
     for a function with stores and timers."""
 
-    group_by: Annotated[GroupSpec, BeforeValidator(_by)] | None = None
+    group_by: GroupLike | None = None
     """Give records a new key and take those of one key together: module:function of the whole
     record, or a map."""
 
     count: CountSpec | None = None
     """Count the records of each key."""
 
-    sum: Annotated[OfSpec, BeforeValidator(_of)] | None = None
+    sum: OfLike | None = None
     """Add up what a function makes of each value."""
 
-    min: Annotated[OfSpec, BeforeValidator(_of)] | None = None
+    min: OfLike | None = None
     """Keep the smallest of what a function makes of each value."""
 
-    max: Annotated[OfSpec, BeforeValidator(_of)] | None = None
+    max: OfLike | None = None
     """Keep the greatest of what a function makes of each value."""
 
-    reduce: Annotated[ReduceSpec, BeforeValidator(_add)] | None = None
+    reduce: ReduceLike | None = None
     """Fold the values of each key with a function, from the first value on."""
 
     aggregate: AggregateSpec | None = None
     """Fold the values of each key with a function, from an initial aggregate on."""
 
-    deduplicate: Annotated[DeduplicateSpec, BeforeValidator(_within)] | None = None
+    deduplicate: DeduplicateLike | None = None
     """Let the first record of each key within a time go on, and none of its repetitions."""
 
     join: JoinSpec | None = None
     """Put each record together with the row of a table, or with records of another stream."""
 
-    map_batch: Annotated[BatchSpec, BeforeValidator(_call)] | None = None
+    map_batch: BatchLike | None = None
     """Replace the values of a batch of records by the columns that the function makes of theirs."""
 
-    filter_batch: Annotated[BatchSpec, BeforeValidator(_call)] | None = None
+    filter_batch: BatchLike | None = None
     """Keep the records of a batch for which the function's array of booleans is true."""
 
     @model_validator(mode="after")

@@ -86,6 +86,13 @@ def _refer(schema: Any) -> set[str]:
     )
 
 
+@pytest.mark.parametrize("step", ["group_by", "sum", "reduce", "deduplicate", "map_batch"])
+def test_editors_accept_a_step_in_one_text(step: str) -> None:
+    forms = topology_schema()["$defs"]["StepSpec"]["properties"][step]["anyOf"]
+    assert {"type": "string"} in forms
+    assert any("$ref" in form for form in forms)
+
+
 @pytest.mark.parametrize("schema", [topology_schema(), settings_schema()])
 def test_a_schema_describes_every_setting_and_refers_to_what_it_has(schema: Any) -> None:
     assert all(ref.removeprefix("#/$defs/") in schema["$defs"] for ref in _refer(schema))
