@@ -48,10 +48,6 @@ TAKEOVER_DEADLINE_SECONDS = 120.0
 group would give the partitions to somebody else."""
 
 
-COMMIT_TURNS = {Guarantee.EXACTLY_ONCE: 2, Guarantee.AT_LEAST_ONCE: 1}
-"""Tasks with producers of their own commit in turns; those that share one do so together."""
-
-
 class Kind(StrEnum):
     """What a worker does: the two kinds have groups of their own, so neither waits for the other.
 
@@ -191,7 +187,7 @@ def _worker(
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
         max_task_idle_seconds=worker.max_task_idle_seconds,
-        commit_turns=COMMIT_TURNS[worker.guarantee],
+        commit_turns=1 if worker.guarantee is Guarantee.AT_LEAST_ONCE else worker.commit_turns,
     )
     return Worker(
         plan_of(graph, facts.ids, receipts=worker.receipts),

@@ -173,7 +173,7 @@ class Workers:
         return self._pipeline.start_worker(
             *arguments,
             instance=f"worker{number}",
-            settings=self._settings,
+            settings=[*self._settings, f"worker.commit_turns={1 + number % 2}"],
             environment={**self._environment, **(environment or {})},
         )
 
