@@ -149,9 +149,9 @@ class WorkerSettings(_Section):
     """Records taken from the consumer at once, at most."""
 
     commit_turns: int = Field(default=1, ge=1, le=2)
-    """1: all tasks of a worker commit at once. 2: where work is waiting, one half of them works while
-    the other half commits; that pays where commits take long, as with brokers that are far away, and
-    costs throughput where brokers use the same processors."""
+    """1: all tasks of a worker commit at once. 2: where work is waiting, one half of them works
+    while the other half commits; that pays where commits take long, as with brokers that are far
+    away, and costs throughput where brokers use the same processors."""
 
     max_task_idle_seconds: float = Field(default=0.0, ge=0)
     """Seconds that a task with several source partitions waits for one that is read to its end,
