@@ -30,6 +30,7 @@ SHORT = [
     "kafka.request_timeout_seconds=2",
     "worker.transaction_timeout_seconds=4",
     "worker.heartbeat_interval_seconds=0.5",
+    "worker.commit_interval_seconds=1",  # so that what is fed just after a commit is in one round
 ]
 
 KEYS = (ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, TXN_OFFSET_COMMIT, END_TXN)
