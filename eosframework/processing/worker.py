@@ -289,8 +289,9 @@ class Worker:
         if not self._run_tasks():
             self._rounds.settle(self.tasks.values())
         self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
-        if not self._stop and self._recovery.is_due():
-            self._rounds.settle(self.tasks.values())
+        if not self._stop:
+            if self._recovery.is_due():
+                self._rounds.settle(self.tasks.values())
             self._recovery.turn([*self.tasks.values()])
         self._resume_assigned()
         if self._state is not None:
