@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from eosframework.errors import TransactionError
+from eosframework.processing.plan import WorkerOptions
 from eosframework.processing.ports import (
     Commit,
     Committed,
@@ -26,6 +27,15 @@ from eosframework.records import Position, TopicPartition
 from eosframework.testing import memory_kafka as testing
 from tests.unit.processing.messages import Sent
 
+OPTIONS = WorkerOptions(
+    commit_interval_seconds=0.1,
+    transaction_timeout_seconds=30,
+    heartbeat_interval_seconds=1,
+    takeover_deadline_seconds=5,
+    batch_records=10,
+    leave_on_stop=True,
+    stop_deadline_seconds=20,
+)
 P0 = TopicPartition("in", 0)
 
 

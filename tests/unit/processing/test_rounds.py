@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,13 +18,14 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
 )
-from eosframework.processing.plan import Plan, WorkerOptions
+from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Committed
 from eosframework.processing.rounds import LONGEST_OVERLAP_SECONDS
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import (
+    OPTIONS,
     P0,
     Broker,
     MemoryLedger,
@@ -142,16 +144,7 @@ def worker_on(
         {"sub": part_of(compiled(sink()))},
         lambda sub, partition: TransactionalId.make("app", sub, partition),
     )
-    options = WorkerOptions(
-        commit_interval_seconds=0.1,
-        transaction_timeout_seconds=30,
-        heartbeat_interval_seconds=1,
-        takeover_deadline_seconds=5,
-        batch_records=10,
-        leave_on_stop=True,
-        stop_deadline_seconds=20,
-        commit_turns=turns,
-    )
+    options = replace(OPTIONS, commit_turns=turns)
     return Worker(plan, log, outputs, MemoryLedger(), options, clock=Clock(step_seconds)), log
 
 

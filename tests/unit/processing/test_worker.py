@@ -20,14 +20,14 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
-from eosframework.processing.plan import Plan, WorkerOptions
+from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
 from eosframework.records import Position
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
-from tests.unit.processing.memory import P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
+from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 
 
@@ -57,21 +57,12 @@ class Run:
             lambda sub, partition: TransactionalId.make("app", sub, partition),
             receipts,
         )
-        options = WorkerOptions(
-            commit_interval_seconds=0.1,
-            transaction_timeout_seconds=30,
-            heartbeat_interval_seconds=1,
-            takeover_deadline_seconds=5,
-            batch_records=10,
-            leave_on_stop=True,
-            stop_deadline_seconds=20,
-        )
         self.worker = Worker(
             plan,
             self.log,
             self.outputs,
             MemoryLedger(former),
-            options,
+            OPTIONS,
             measured=True,
             clock=Clock(),
         )
