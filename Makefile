@@ -4,14 +4,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
-# Most tests wait for brokers, so two at a time on two cores; a module's servers stay together.
-SIDE_BY_SIDE := -n 2 --dist loadscope --maxschedchunk 1
+# Most tests wait for brokers, so two at a time on two cores; a module's servers stay together, and
+# long modules come first, as do all that share one Spark (tests/conftest.py).
+SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder --maxschedchunk 1
+# `make test REQUIRED=` skips what needs a service that cannot be had here.
+REQUIRED := --require-services
+ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
+	--eos-provider=containers --timeout=600 $(REQUIRED) $(SIDE_BY_SIDE)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 \
 	-c requirements/constraints.txt pyproject.toml
-EXTRAS := --extra arrow --extra embedded --extra postgres --extra spark
+EXTRAS := $(addprefix --extra ,arrow containers embedded postgres registry spark tracing)
 DOCS := $(wildcard docs/generate.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -39,7 +44,9 @@ demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on 
 
 .PHONY: test
 test: check ## Run everything: check, then the tests against real services
-	$(PYTEST) tests/conformance tests/integration tests/faults tests/soak --require-services $(SIDE_BY_SIDE)
+	$(PYTEST) tests/conformance tests/containers tests/integration tests/faults tests/soak \
+		$(REQUIRED) $(SIDE_BY_SIDE)
+	$(ON_CONTAINERS)
 
 .PHONY: check
 check: .venv ## Format, lint, types, imports and unit tests, in under a minute
@@ -60,6 +67,15 @@ conformance: .venv ## Run one suite per port against each of its adapters
 .PHONY: integration
 integration: .venv ## Run the tests against a real Kafka
 	$(PYTEST) tests/integration
+
+.PHONY: containers
+containers: .venv ## Run the tests of the core against Kafka and PostgreSQL in containers
+	$(PYTEST) tests/containers $(REQUIRED)
+	$(ON_CONTAINERS)
+
+.PHONY: local-images
+local-images: .venv ## Build what stands in for official images where no registry is reached
+	$(BIN)/python -m tests.support.local_images
 
 .PHONY: faults
 faults: .venv ## Run the tests that kill, stop and cut

@@ -14,6 +14,8 @@ from pygal.style import CleanStyle
 # Importing it leaves a hook for maps behind, which warns at each later import on Python 3.11.
 sys.meta_path[:] = [hook for hook in sys.meta_path if "pygal" not in type(hook).__module__]
 
+_LEGEND = {"legend_at_bottom": True, "legend_at_bottom_columns": 2, "truncate_legend": -1}
+
 Series = Mapping[str, Sequence[float | None]]
 
 
@@ -28,11 +30,13 @@ def _curves(data: dict[str, Any], directory: Path) -> list[str]:
     files: list[str] = []
     for over, what in (("commit_seconds", "commit interval, s"), ("partitions", "partitions")):
         points: list[dict[str, Any]] = data[over]
-        labels = [f"{point[over]:g}" for point in points]
-        speeds = {"records/s": [point["records_per_second"] for point in points]}
+        labels = list(dict.fromkeys(f"{point[over]:g}" for point in points))
+        names = list(dict.fromkeys(point["contestant"] for point in points))
+        speeds = {name: _of(points, name, "records_per_second") for name in names}
         waits = {
-            "p50": [point["p50_milliseconds"] for point in points],
-            "p99": [point["p99_milliseconds"] for point in points],
+            f"{name}, {which}": _of(points, name, f"{which}_milliseconds")
+            for name in names
+            for which in ("p50", "p99")
         }
         files += [
             _line(directory, f"speed-{over}.svg", f"records/s over {what}", labels, speeds),
@@ -46,6 +50,10 @@ def _curves(data: dict[str, Any], directory: Path) -> list[str]:
             ),
         ]
     return files
+
+
+def _of(points: Sequence[Mapping[str, Any]], contestant: str, figure: str) -> list[float]:
+    return [point[figure] for point in points if point["contestant"] == contestant]
 
 
 def _scale(data: dict[str, Any], directory: Path) -> list[str]:
@@ -71,6 +79,7 @@ def _works(data: dict[str, Any], directory: Path) -> list[str]:
         title="records/s, one process or thread",
         style=CleanStyle,
         js=[],
+        **_LEGEND,
         height=420,
         width=900,
     )
@@ -94,6 +103,7 @@ def _line(
         title=title,
         style=CleanStyle,
         js=[],
+        **_LEGEND,
         logarithmic=logarithmic,
         height=360,
         width=720,
@@ -106,12 +116,17 @@ def _line(
 
 
 def _render(chart: Any, directory: Path, file: str) -> str:
-    """Write a chart without scripts, and with nothing that changes from run to run but figures."""
+    """Write a chart with nothing in it that changes from run to run but figures."""
     chart.uuid = Path(file).stem
-    root = chart.render_tree()
+    (directory / file).write_bytes(ElementTree.tostring(without_scripts(chart)) + b"\n")
+    return file
+
+
+def without_scripts(chart: Any) -> ElementTree.Element:
+    """Return a chart as SVG, without scripts and comments."""
+    root: ElementTree.Element = chart.render_tree()
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in ("script", ElementTree.Comment):
                 parent.remove(child)
-    (directory / file).write_bytes(ElementTree.tostring(root) + b"\n")
-    return file
+    return root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
@@ -33,7 +33,13 @@ def run(session: Session, options: Options, report: Report) -> None:
 
 def everybody() -> tuple[Contestant, ...]:
     """Return all who can take part, eosframework first."""
-    return Framework(), Handwritten(), KafkaStreams(), QuixStreams()
+    return (
+        Framework(),
+        Framework(ONE_PRODUCER, one_producer()),
+        Handwritten(),
+        KafkaStreams(),
+        QuixStreams(),
+    )
 
 
 def warm_up(session: Session, records: int, discipline: Discipline) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
 from benchmarks.contestants.handwritten import Handwritten
 from benchmarks.contestants.quix import QuixStreams
 from benchmarks.contestants.streams import KafkaStreams
-from benchmarks.contestants.work import Work
+from benchmarks.contestants.work import Contestant, Work
 from benchmarks.inputs import json_records
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input
 from benchmarks.options import Options
@@ -69,9 +69,14 @@ def framework(emit: str) -> Framework:
     return Framework(environment={"BENCH_EMIT": emit})
 
 
-def _each() -> tuple[Framework, *tuple[Handwritten, ...], KafkaStreams, QuixStreams]:
+def _with_one_producer(emit: str) -> Framework:
+    return Framework(ONE_PRODUCER, one_producer(), environment={"BENCH_EMIT": emit})
+
+
+def _each() -> tuple[Contestant, ...]:
     return (
         framework("each"),
+        _with_one_producer("each"),
         _handwritten("hand-written loop", "each", "each"),
         _handwritten("the same, changelog at the commit", "each", "commit"),
         KafkaStreams("Kafka Streams, no cache", {"BENCH_CACHE_BYTES": "0"}),
@@ -79,9 +84,10 @@ def _each() -> tuple[Framework, *tuple[Handwritten, ...], KafkaStreams, QuixStre
     )
 
 
-def _commit() -> tuple[Framework, Handwritten, KafkaStreams]:
+def _commit() -> tuple[Contestant, ...]:
     return (
         framework("commit"),
+        _with_one_producer("commit"),
         _handwritten("hand-written loop", "commit", "commit"),
         KafkaStreams("Kafka Streams, cache"),
     )

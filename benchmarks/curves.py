@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.framework import ONE_PRODUCER, Framework, one_producer
 from benchmarks.contestants.work import Work
 from benchmarks.disciplines import JSON
 from benchmarks.inputs import PARTITIONS
@@ -29,35 +29,48 @@ DEFAULT_SECONDS = 5.0
 def run(session: Session, options: Options, report: Report) -> None:
     """Measure speed with a backlog and latency at a steady rate, for every point."""
     seconds = options.seconds or DEFAULT_SECONDS
-    intervals: list[dict[str, Any]] = []
     waits_of(session, Framework(), seconds=1)  # the first run warms the broker up
+    found: dict[str, list[dict[str, Any]]] = {"commit_seconds": [], "partitions": []}
+
+    def add(to: str, commit_seconds: float, partitions: int) -> None:
+        for contestant in (Framework(), Framework(ONE_PRODUCER, one_producer(partitions))):
+            point = _point(session, options, contestant, seconds, commit_seconds, partitions)
+            found[to].append(point)
+            report.progress(_told(point))
+
     for commit_seconds in COMMIT_SECONDS:
-        intervals.append(_point(session, options, seconds, commit_seconds, PARTITIONS))
-        report.progress(_told(intervals[-1]))
-    partitions: list[dict[str, Any]] = []
+        add("commit_seconds", commit_seconds, PARTITIONS)
     for count in PARTITION_COUNTS:
-        partitions.append(_point(session, options, seconds, 0.1, count))
-        report.progress(_told(partitions[-1]))
+        add("partitions", 0.1, count)
     table = Table(
         f"One worker: speed with JSON; latency of 100 bytes at {RECORDS_PER_SECOND:,} records/s",
-        ("commits every, s", "partitions", "records/s", "CPU µs/record", "p50, ms", "p99, ms"),
-        [_row(point) for point in (*intervals, *partitions)],
+        (
+            *("contestant", "commits every, s", "partitions", "records/s", "CPU µs/record"),
+            *("p50, ms", "p99, ms"),
+        ),
+        [_row(point) for points in found.values() for point in points],
     )
-    report.add("curves", table, {"commit_seconds": intervals, "partitions": partitions})
+    report.add("curves", table, dict(found))
 
 
 def _point(
-    session: Session, options: Options, seconds: float, commit_seconds: float, partitions: int
+    session: Session,
+    options: Options,
+    contestant: Framework,
+    seconds: float,
+    commit_seconds: float,
+    partitions: int,
 ) -> dict[str, Any]:
-    speed = _speed(session, options, commit_seconds, partitions)
+    speed = _speed(session, options, contestant, commit_seconds, partitions)
     waits = waits_of(
         session,
-        Framework(),
+        contestant,
         seconds=max(seconds, 2 * commit_seconds),
         commit_seconds=commit_seconds,
         partitions=partitions,
     )
     return {
+        "contestant": contestant.name,
         "commit_seconds": commit_seconds,
         "partitions": partitions,
         "records_per_second": round(speed.records_per_second),
@@ -67,7 +80,13 @@ def _point(
     }
 
 
-def _speed(session: Session, options: Options, commit_seconds: float, partitions: int) -> Speed:
+def _speed(
+    session: Session,
+    options: Options,
+    contestant: Framework,
+    commit_seconds: float,
+    partitions: int,
+) -> Speed:
     """Measure over the whole input, or, where commits are far apart, from one to another."""
     far_apart = commit_seconds >= LONG_SECONDS
     records = options.records or (LONG_RECORDS if far_apart else DEFAULT_RECORDS)
@@ -84,7 +103,7 @@ def _speed(session: Session, options: Options, commit_seconds: float, partitions
         )
 
     return session.run(
-        Framework(),
+        contestant,
         session.topic_of(JSON.made, records, partitions),
         measure,
         discipline=JSON.name,
@@ -95,6 +114,7 @@ def _speed(session: Session, options: Options, commit_seconds: float, partitions
 
 def _row(point: dict[str, Any]) -> tuple[str, ...]:
     return (
+        point["contestant"],
         f"{point['commit_seconds']:g}",
         str(point["partitions"]),
         f"{point['records_per_second']:,}",
@@ -106,6 +126,6 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
 
 def _told(point: dict[str, Any]) -> str:
     return (
-        f"{point['partitions']} partitions, {point['commit_seconds']:g} s: "
+        f"{point['contestant']}, {point['partitions']} partitions, {point['commit_seconds']:g} s: "
         f"{point['records_per_second']:,} records/s, p50 {point['p50_milliseconds']:.1f} ms"
     )

@@ -101,9 +101,13 @@ def timed_orders(count: int) -> Iterator[Made]:
 
 
 def customers(_: int) -> Iterator[Made]:
-    """Give a row for each key of the orders: by what the amount is multiplied."""
+    """Give a row for each key of the orders: by what the amount is multiplied.
+
+    A day older than they are: by time, an order meets no row that is younger.
+    """
+    yesterday = int(time.time() - 86_400) * 1000
     for number in range(KEYS):
-        yield b"customer-%05d" % number, b'{"factor":%d}' % _factor(number)
+        yield b"customer-%05d" % number, b'{"factor":%d}' % _factor(number), yesterday
 
 
 def _factor(number: int) -> int:

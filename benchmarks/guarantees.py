@@ -1,10 +1,11 @@
-"""`eos-vs-alo`: what exactly-once costs against at-least-once, in alternated pairs of runs."""
+"""`eos-vs-alo`: what exactly-once costs against at-least-once, in alternated rounds."""
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 
-from benchmarks.contestants.framework import Framework
+from benchmarks.contestants.framework import Framework, one_producer
 from benchmarks.contestants.work import Work
 from benchmarks.intervals import CONFIDENCE, bootstrap_median
 from benchmarks.measure import CommittedOffsets, Speed, speed_of_input, speed_over_time
@@ -13,13 +14,14 @@ from benchmarks.processes import Child
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 
-EXACTLY_ONCE = Framework("exactly once", ("worker.guarantee=exactly_once",))
+EXACTLY_ONCE = Framework("exactly once")
+WITH_ONE_PRODUCER = Framework("exactly once, one producer", one_producer())
 AT_LEAST_ONCE = Framework("at least once", ("worker.guarantee=at_least_once",))
 
 PADDING_BYTES = 800
 """Brings the values to about 1 KB."""
 
-DEFAULT_PAIRS = 15
+DEFAULT_ROUNDS = 15
 DEFAULT_SECONDS = 20.0
 WARM_UP_SECONDS = 2.0
 TRIAL_RECORDS = 600_000
@@ -29,19 +31,17 @@ GOAL = 0.95
 
 
 def run(session: Session, options: Options, report: Report) -> None:
-    """Run pairs; every second one begins with at-least-once."""
+    """Run rounds of all three; every second one in the other order."""
     seconds = options.seconds or DEFAULT_SECONDS
     records = records_for(session, options, seconds, AT_LEAST_ONCE)
-    ratios: list[float] = []
-    speeds: dict[Framework, list[Speed]] = {EXACTLY_ONCE: [], AT_LEAST_ONCE: []}
-    for number in range(options.rounds or DEFAULT_PAIRS):
-        order = (EXACTLY_ONCE, AT_LEAST_ONCE)
-        for contestant in order if number % 2 == 0 else reversed(order):
+    contestants = (EXACTLY_ONCE, AT_LEAST_ONCE, WITH_ONE_PRODUCER)
+    speeds: dict[Framework, list[Speed]] = {contestant: [] for contestant in contestants}
+    for number in range(options.rounds or DEFAULT_ROUNDS):
+        for contestant in contestants if number % 2 == 0 else reversed(contestants):
             speeds[contestant].append(timed_run(session, contestant, records, seconds))
-        exactly, at_least = (speeds[contestant][-1].records_per_second for contestant in order)
-        ratios.append(exactly / at_least)
-        report.progress(f"pair {number + 1}: {exactly:,.0f} / {at_least:,.0f} = {ratios[-1]:.3f}")
-    _report(report, ratios, speeds, seconds)
+        told = ", ".join(f"{c.name} {ss[-1].records_per_second:,.0f}" for c, ss in speeds.items())
+        report.progress(f"round {number + 1}: {told}")
+    _report(report, speeds, seconds)
 
 
 def records_for(session: Session, options: Options, seconds: float, fastest: Framework) -> int:
@@ -69,37 +69,49 @@ def timed_run(session: Session, contestant: Framework, records: int, seconds: fl
     return session.run(contestant, topic, measure)
 
 
-def _report(
-    report: Report, ratios: list[float], speeds: dict[Framework, list[Speed]], seconds: float
-) -> None:
-    interval = bootstrap_median(ratios)
-    rows: list[tuple[str, ...]] = []
-    for contestant, runs in speeds.items():
-        rates = [speed.records_per_second for speed in runs]
-        rows.append(
+def _report(report: Report, speeds: dict[Framework, list[Speed]], seconds: float) -> None:
+    ratios = {
+        contestant.name: [
+            one.records_per_second / other.records_per_second
+            for one, other in zip(speeds[contestant], speeds[AT_LEAST_ONCE], strict=True)
+        ]
+        for contestant in (EXACTLY_ONCE, WITH_ONE_PRODUCER)
+    }
+    intervals = {name: bootstrap_median(found) for name, found in ratios.items()}
+    rounds = len(speeds[AT_LEAST_ONCE])
+    table = Table(
+        title=f"{rounds} rounds of {seconds:g} s each, 1 KB records, commits every 100 ms",
+        columns=(
+            *("guarantee", "records/s, median", "spread", "CPU µs/record"),
+            *(f"ratio of rounds, median ({CONFIDENCE:.0%} interval)", "goal"),
+        ),
+        rows=[
             (
                 contestant.name,
-                f"{statistics.median(rates):,.0f}",
-                f"{min(rates):,.0f} to {max(rates):,.0f}",
-                f"{statistics.median(s.cpu_microseconds_per_record for s in runs):.2f}",
+                *_figures(runs),
+                str(intervals.get(contestant.name, "")),
+                f"{GOAL}" if contestant.name in intervals else "",
             )
-        )
-    rows.append((f"ratio of pairs, median ({CONFIDENCE:.0%} interval)", str(interval), "", ""))
-    rows.append(("goal", f"{GOAL}", "", ""))
-    table = Table(
-        title=f"{len(ratios)} pairs of runs of {seconds:g} s, 1 KB records, commits every 100 ms",
-        columns=("guarantee", "records/s, median", "spread", "CPU µs/record"),
-        rows=rows,
+            for contestant, runs in speeds.items()
+        ],
     )
     data = {
         "seconds": seconds,
-        "ratios": [round(ratio, 4) for ratio in ratios],
-        "median": interval.median,
-        "low": interval.low,
-        "high": interval.high,
+        "ratios": {name: [round(ratio, 4) for ratio in found] for name, found in ratios.items()},
+        "intervals": {name: asdict(interval) for name, interval in intervals.items()},
         "records_per_second": {
             contestant.name: [round(speed.records_per_second) for speed in runs]
             for contestant, runs in speeds.items()
         },
     }
     report.add("eos-vs-alo", table, data)
+
+
+def _figures(runs: list[Speed]) -> tuple[str, str, str]:
+    """Return speed, spread and processor time."""
+    rates = [speed.records_per_second for speed in runs]
+    return (
+        f"{statistics.median(rates):,.0f}",
+        f"{min(rates):,.0f} to {max(rates):,.0f}",
+        f"{statistics.median(s.cpu_microseconds_per_record for s in runs):.2f}",
+    )

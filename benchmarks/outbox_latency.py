@@ -12,6 +12,7 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.inputs import PARTITIONS
+from benchmarks.waits import messages_at_once
 from eosframework.outbox import publish
 
 WRITERS = 4
@@ -53,7 +54,7 @@ def latencies_at(
         writer.start()
     deadline = started + rows / rows_per_second + LATE_SECONDS
     while len(arrived) < rows and time.monotonic() < deadline:
-        for message in reader.consume(500, 0.05):
+        for message in messages_at_once(reader):
             arrived[int(message.value() or b"")] = time.monotonic()
         require_running()
     for writer in writers:

@@ -1,4 +1,4 @@
-"""`scale`: what one more task costs a worker, and what one more process gives."""
+"""`scale`: what one more task or producer costs a worker, and what one more process gives."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 
 TASKS = (1, 4, 16, 64, 256)
+SHARING = ((64, 8), (256, 16), (256, 64))
+"""Tasks, and how many partitions share a producer."""
 PROCESSES = (1, 2, 4)
 PARTITIONS_OF_PROCESSES = 16
 DEFAULT_RECORDS = 1_500_000
@@ -29,11 +31,13 @@ class Load:
     """A worker of so many tasks, through a backlog.
 
     Args:
+        producers: of all tasks.
         round_milliseconds: the median round of commits.
-        transactions_per_second: committed by all tasks.
+        transactions_per_second: committed by all producers.
     """
 
     tasks: int
+    producers: int
     records_per_second: float
     cpu_microseconds_per_record: float
     resident_megabytes: float
@@ -56,28 +60,53 @@ def run(session: Session, options: Options, report: Report) -> None:
     """Measure one process with more and more tasks, then more and more processes."""
     records = options.records or DEFAULT_RECORDS
     _team(session, records, 1)  # the first run warms the broker up
-    loads = [_load(session, records, tasks) for tasks in TASKS]
+    loads = [load(session, records, tasks) for tasks in TASKS]
+    sharing = [load(session, records, tasks, together) for tasks, together in SHARING]
     teams = [_team(session, records, processes) for processes in PROCESSES]
-    rows = [_row_of_load(load) for load in loads] + [_row_of_team(team) for team in teams]
+    rows = [_row_of_load(load) for load in (*loads, *sharing)] + [
+        _row_of_team(team) for team in teams
+    ]
     table = Table(
         f"{records:,} records of 100 bytes as they are; processes share "
         f"{PARTITIONS_OF_PROCESSES} tasks",
         (
-            *("processes", "tasks", "records/s", "CPU µs/record", "resident MB", "threads"),
+            *(
+                "processes",
+                "tasks",
+                "producers",
+                "records/s",
+                "CPU µs/record",
+                "resident MB",
+                "threads",
+            ),
             *("round of commits, ms", "transactions/s"),
         ),
         rows,
     )
     data: dict[str, Any] = {
         "tasks": [asdict(load) for load in loads],
+        "sharing": [asdict(load) for load in sharing],
         "processes": [asdict(team) for team in teams],
     }
     report.add("scale", table, data)
 
 
-def _load(session: Session, records: int, tasks: int) -> Load:
+def load(session: Session, records: int, tasks: int, together: int = 1) -> Load:
+    """Measure one process through a backlog.
+
+    Args:
+        session: has the broker.
+        records: of the backlog.
+        tasks: as many as there are partitions.
+        together: how many partitions share a producer.
+    """
     rounds_file = session.directory / session.name("rounds")
-    watched = Framework(module=WATCHED, environment={"BENCH_ROUNDS": str(rounds_file)})
+    watched = Framework(
+        settings=(f"worker.partitions_per_producer={together}",),
+        module=WATCHED,
+        environment={"BENCH_ROUNDS": str(rounds_file)},
+    )
+    producers = -(-tasks // together)
 
     def measure(offsets: CommittedOffsets, child: Child, _: Work) -> tuple[Speed, float, int]:
         speed = speed_of_input(offsets, child, records)
@@ -92,17 +121,18 @@ def _load(session: Session, records: int, tasks: int) -> Load:
         partitions=tasks,
     )
     rounds = [orjson.loads(line) for line in rounds_file.read_bytes().splitlines()]
-    full = [found for found in rounds if found["tasks"] == tasks] or rounds
+    full = [found for found in rounds if found["producers"] == producers] or rounds
     seconds = sorted(found["seconds"] for found in full)
     between = rounds[-1]["at"] - rounds[0]["at"]
     return Load(
         tasks,
+        producers,
         round(speed.records_per_second),
         round(speed.cpu_microseconds_per_record, 2),
         round(megabytes),
         threads,
         round(seconds[len(seconds) // 2] * 1000, 1),
-        round(sum(found["tasks"] for found in rounds[1:]) / between, 1) if between else 0,
+        round(sum(found["producers"] for found in rounds[1:]) / between, 1) if between else 0,
     )
 
 
@@ -128,7 +158,7 @@ def _team(session: Session, records: int, processes: int) -> Team:
 
 def _row_of_load(load: Load) -> tuple[str, ...]:
     return (
-        *("1", str(load.tasks), f"{load.records_per_second:,}"),
+        *("1", str(load.tasks), str(load.producers), f"{load.records_per_second:,}"),
         f"{load.cpu_microseconds_per_record:.2f}",
         *(f"{load.resident_megabytes:.0f}", str(load.threads)),
         *(f"{load.round_milliseconds:.1f}", f"{load.transactions_per_second:.0f}"),
@@ -137,7 +167,7 @@ def _row_of_load(load: Load) -> tuple[str, ...]:
 
 def _row_of_team(team: Team) -> tuple[str, ...]:
     return (
-        *(str(team.processes), str(PARTITIONS_OF_PROCESSES), f"{team.records_per_second:,}"),
+        *(str(team.processes), *[str(PARTITIONS_OF_PROCESSES)] * 2, f"{team.records_per_second:,}"),
         f"{team.cpu_microseconds_per_record:.2f}",
         *(f"{team.resident_megabytes:.0f}", "", "", ""),
     )

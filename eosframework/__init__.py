@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from eosframework.records import Record, WindowResult
+    from eosframework.schemas import avro, json_schema, protobuf
     from eosframework.serdes import Serde, serde_of
     from eosframework.topology.builder import Topology
     from eosframework.topology.streams import Stream, dead_letter
@@ -28,8 +29,11 @@ __all__ = [
     "TransactionError",
     "UserError",
     "WindowResult",
+    "avro",
     "dead_letter",
     "hopping",
+    "json_schema",
+    "protobuf",
     "serde_of",
     "session",
     "sliding",
@@ -42,8 +46,11 @@ _HOMES = {
     "Stream": "topology.streams",
     "Topology": "topology.builder",
     "WindowResult": "records",
+    "avro": "schemas",
     "dead_letter": "topology.streams",
     "hopping": "topology.window_making",
+    "json_schema": "schemas",
+    "protobuf": "schemas",
     "serde_of": "serdes",
     "session": "topology.window_making",
     "sliding": "topology.window_making",

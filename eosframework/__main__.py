@@ -1,5 +1,24 @@
-"""`python -m eosframework`."""
+"""The program `eosframework`, also as `python -m eosframework`."""
 
-from eosframework.cli import main
+import os
+import signal
+import sys
 
-main()
+from eosframework.stopping import end_at_once, handled
+
+
+def main() -> None:
+    """Run the command line; asked to stop while its modules are imported, end quietly."""
+    if os.getpid() == 1:  # in a container; the kernel does nothing of its own to process 1
+        signal.signal(signal.SIGTERM, _end)
+    with handled(end_at_once):
+        from eosframework.cli import main as run
+    run()
+
+
+def _end(*_: object) -> None:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -140,6 +140,20 @@ def set_table_positions(
     return positions
 
 
+def forget_table_positions(graph: Graph, settings: Settings, topics: Sequence[str]) -> None:
+    """Let topics be read from their first row, whichever topics of these names are made next.
+
+    Whoever claimed them before writes no more.
+
+    Raises:
+        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+    """
+    database = _database(graph, settings)
+    stored = stored_positions(database, graph.application)
+    forgotten = [StoredPosition(p.partition, "", None) for p in stored if p.partition[0] in topics]
+    store_positions(database, graph.application, forgotten)
+
+
 def _database(graph: Graph, settings: Settings) -> Database:
     name = f"eosframework {graph.application}"
     return Database(settings.database, application_name=name)

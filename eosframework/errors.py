@@ -6,6 +6,7 @@ EosError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
 │   ├── ClusterUnreachable
+│   ├── SchemasUnusable         the schema registry cannot be reached, or lacks what is needed
 │   └── DatabaseUnusable        it cannot be connected to, or lacks what is needed
 ├── RunError                    exit 2: failed while running
 │   ├── RecordFailed            a record could not be processed and `on_error` is `fail`
@@ -25,7 +26,8 @@ EosError
 └── TransactionError            what a transactional call reports to the task that made it
     ├── Retriable               nothing is decided; make the same call again
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
-    │   └── DataRejected        the same, and the same data will be rejected again
+    │   ├── DataRejected        the same, and the same data will be rejected again
+    │   └── SchemasAway         the same: the schema registry did not answer for a record
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
     ├── OutcomeUnknown          the transaction may or may not be committed
@@ -67,6 +69,10 @@ class ClusterUnreachable(UserError):
 
 class DatabaseUnusable(UserError):
     """The configured database cannot be connected to, or lacks what is needed."""
+
+
+class SchemasUnusable(UserError):
+    """The configured schema registry cannot be reached, or lacks what is needed."""
 
 
 class RunError(EosError):
@@ -184,6 +190,10 @@ class TransactionAborted(TransactionError):
 
 class DataRejected(TransactionAborted):
     """As TransactionAborted, and the same output would be rejected again."""
+
+
+class SchemasAway(TransactionAborted):
+    """The schema registry did not answer, so a record can be neither read nor written yet."""
 
 
 class TaskFenced(TransactionError):

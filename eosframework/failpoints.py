@@ -39,6 +39,11 @@ POINTS = frozenset(
         "relay.before_clean",
         "relay.after_clean",
         "backfill.after_complete",
+        "reset.after_mark",
+        "reset.after_fence",
+        "reset.after_groups",
+        "reset.after_topics",
+        "reset.after_positions",
     }
 )
 

@@ -20,6 +20,9 @@ from typing import NoReturn
 
 from eosframework.stopping import SIGNALS, be_ended_by_signals, handled, held_back
 
+_parents: list[int] = []
+"""In a child, who forked it; and who forked that one."""
+
 CRASHED = 70
 """Exit code of a child that ended by an exception nobody expected (EX_SOFTWARE)."""
 
@@ -35,9 +38,11 @@ class Forked:
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_code: int | None = None
+        parent = os.getpid()
         with held_back():
             self.pid = os.fork()
             if self.pid == 0:
+                _parents.append(parent)
                 _be_the_child(work)
 
     def poll(self) -> int | None:
@@ -61,6 +66,11 @@ class Forked:
             if pid != 0:
                 self._exit_code = os.waitstatus_to_exitcode(status)
         return self._exit_code
+
+
+def is_orphaned() -> bool:
+    """Tell whether this process is a child whose parent has ended, however early that was."""
+    return bool(_parents) and os.getppid() != _parents[-1]
 
 
 def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:

@@ -20,7 +20,9 @@ def id_source(settings: Settings) -> IdSource:
     Raises:
         ConfigurationError: they are leased, and no database is named.
     """
-    return leased_ids(settings) if settings.worker.ids is Ids.LEASED else DerivedIds()
+    if settings.worker.ids is Ids.LEASED:
+        return leased_ids(settings)
+    return DerivedIds(settings.worker.partitions_per_producer)
 
 
 def leased_ids(settings: Settings) -> LeasedIds:
@@ -82,15 +84,9 @@ def release_ids(
     """
     # Whoever only looks at leases needs no client of Kafka.
     from eosframework.kafka.leases import release
-    from eosframework.kafka.outputs import KafkaOutputs
-    from eosframework.kafka.worker_clients import producer_client
+    from eosframework.kafka.worker_clients import producers
 
-    outputs = KafkaOutputs(
-        producer_client(settings, None),
-        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-    )
+    outputs = producers(settings)
     try:
         with leased_ids(settings).releasing(application, ids) as released:
             release(released, admin, registry, outputs)

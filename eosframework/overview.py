@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.admin import ClusterAdmin, GroupMember
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.facts import GroupMember
 from eosframework.records import Position, TopicPartition
 from eosframework.serving.address import host_and_port
 from eosframework.topology.graph import Graph

@@ -142,11 +142,12 @@ class ProgressPipe:
 def line(counts: WorkerCounts, records_per_second: float) -> str:
     """Return the progress line."""
     late = f"  late {counts.late:,}" if counts.late else ""
+    retries = f"  retries {counts.retries:,}" if counts.retries else ""
     return (
         f"{records_per_second:>9,.0f} records/s  {counts.records:,} records  lag {counts.lag:,}  "
         f"commits {counts.commits:,}  aborts {counts.aborts}  recycles {counts.recycles}  "
         f"fenced {counts.fences}  skipped {counts.skipped}  dead letters {counts.dead_letters}"
-        f"{late}"
+        f"{retries}{late}"
     )
 
 

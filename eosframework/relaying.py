@@ -12,10 +12,13 @@ import structlog
 
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.database import Database, migrate
+from eosframework.database.grants import RELAY_GRANTS, require_grants
 from eosframework.database.outbox_slot import SlotSource
 from eosframework.database.outbox_table import TableSource
+from eosframework.kafka.access import registry_access
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.permissions import naming_what_is_needed
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
 from eosframework.kafka.statistics import ClientStatistics
@@ -45,7 +48,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
-    _registry(settings, admin).ensure()
+    _require_registry(settings, admin)
     outbox = settings.outbox
     options = RelayOptions(
         name=outbox.name,
@@ -85,7 +88,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
-    _registry(settings, admin).ensure()
+    _require_registry(settings, admin)
     outputs = _outputs(settings)
     source.connect()
     try:
@@ -117,8 +120,14 @@ def _source(settings: Settings) -> TableSource | SlotSource:
         # No call to a broker lasts longer than a transaction, and there is at most one such call,
         # with its recovery, between two questions to the database.
         idle_seconds=2 * settings.worker.transaction_timeout_seconds + 5,
-        prepare=lambda: migrate(database),
+        prepare=lambda: _prepare(settings, database),
     )
+
+
+def _prepare(settings: Settings, database: Database) -> None:
+    if settings.outbox.source is OutboxSourceKind.TABLE:
+        require_grants(database, RELAY_GRANTS)
+    migrate(database)
 
 
 def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
@@ -145,9 +154,13 @@ def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
     )
 
 
-def _registry(settings: Settings, admin: ClusterAdmin) -> Registry:
-    factor = settings.topics.replication_factor
-    return Registry(settings.outbox.name, settings.kafka, admin, replication_factor=factor)
+def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
+    """Make sure that there is a registry and that it may be used."""
+    name, factor = settings.outbox.name, settings.topics.replication_factor
+    registry = Registry(name, settings.kafka, admin, replication_factor=factor)
+    with naming_what_is_needed([registry_access(name)]):
+        registry.ensure()
+        registry.require_access()
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import structlog
 
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import RunError
+from eosframework.forked import is_orphaned
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
@@ -21,18 +24,20 @@ from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.schemas import open_schemas
 from eosframework.kafka.snapshot import hold_nothing
-from eosframework.kafka.worker_clients import group_settings, producer_client
+from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
 from eosframework.leasing import id_source
 from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
+from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
+from eosframework.records import Position
 from eosframework.stopping import requests
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
@@ -81,6 +86,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
     """
     admin = ClusterAdmin(settings.kafka)
     check_start(graph, settings, admin, _registry(graph, settings, admin), id_source(settings))
+    open_schemas(graph.codecs, settings.registry)
     _require_tables(graph, settings)
 
 
@@ -99,13 +105,17 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
         facts = check_start(graph, settings, admin, registry, id_source(settings))
-        if kind is Kind.TABLES and PIPE_VARIABLE not in os.environ:
+        # A child's servers were there when its supervisor started; now they may be away.
+        is_child = PIPE_VARIABLE in os.environ
+        open_schemas(graph.codecs, settings.registry, checked=not is_child)
+        if kind is Kind.TABLES and not is_child:
             _require_tables(graph, settings)
         with (
             requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
             _asked(graph, settings, instance, kind, facts) as asked,
+            _making_tasks(graph, settings, instance) as make_task,
         ):
 
             def on_round(counts: WorkerCounts) -> None:
@@ -113,17 +123,18 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 show(counts)
                 if asked is not None:
                     asked.turn(worker.view)
-                if PIPE_VARIABLE in os.environ and os.getppid() != parent:
+                if is_orphaned():
                     worker.stop()
 
-            parent = os.getppid()
             worker: Worker | PersisterWorker
             if kind is Kind.TABLES:
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
                 state = _state(graph, settings, instance, facts, admin, asked)
+                plan = plan_of(graph, facts.ids, receipts=settings.worker.receipts)
+                plan = replace(plan, make_task=make_task)
                 worker = _worker(
-                    graph, settings, instance, registry, facts, admin, on_round, state, asked
+                    graph, settings, instance, registry, facts, admin, on_round, state, asked, plan
                 )
             request.goes_to(worker.stop)
             _collect_rarely()
@@ -144,7 +155,9 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
 
     def identify(sub_topology: str, partition: int) -> TransactionalId:
         name = (sub_topology, partition)
-        if name not in known and any(task.leased for task in ids):
+        if name not in known and any(
+            task.leased or task.partitions_per_producer > 1 for task in ids
+        ):
             raise RunError(
                 f"the sources of sub-topology {sub_topology!r} got a partition {partition} after "
                 f"this worker had started, and it has no transactional id; start the worker again"
@@ -157,6 +170,8 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
         identify=identify,
         receipts=receipts,
         own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
+        partitions_per_producer=max((t.partitions_per_producer for t in ids), default=1),
+        partitions=Counter(task.sub_topology for task in ids),
     )
 
 
@@ -170,10 +185,11 @@ def _worker(
     on_round: Callable[[WorkerCounts], None],
     state: LocalState | None,
     asked: AskedWorker | None,
+    plan: Plan,
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
-        client_properties(settings.kafka, Role.CONSUMER),
+        consumer_client(settings),
         group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=asked.statistics if asked else None,
@@ -190,17 +206,22 @@ def _worker(
         commit_turns=1 if worker.guarantee is Guarantee.AT_LEAST_ONCE else worker.commit_turns,
     )
     return Worker(
-        plan_of(graph, facts.ids, receipts=worker.receipts),
+        plan,
         log,
         _outputs(graph, settings, facts, log, asked),
-        _ledger(graph, settings, registry),
+        _ledger(graph, settings, registry, admin),
         options,
         state=state,
-        purge=RecordPurger(settings.kafka).committed if graph.repartitions else None,
+        purge=None if worker.receipts else _purge(graph, settings),
         hold_nothing=partial(hold_nothing, settings.kafka, admin),
         measured=asked is not None,
         on_round=on_round,
     )
+
+
+def _purge(graph: Graph, settings: Settings) -> Callable[[Sequence[Position]], None] | None:
+    """Return what removes records of own topics that were read; an audit by receipts needs them."""
+    return RecordPurger(settings.kafka).committed if graph.repartitions else None
 
 
 def _state(
@@ -218,6 +239,21 @@ def _state(
 
     shared = asked.shared if asked else None
     return local_state(graph, settings, instance, facts.topics, admin, shared)
+
+
+@contextmanager
+def _making_tasks(
+    graph: Graph, settings: Settings, instance: str
+) -> Generator[Callable[..., Task]]:
+    """Trace what tasks do, if that is wanted."""
+    if not settings.tracing.enabled:
+        yield Task
+        return
+    # Whoever is not traced needs no OpenTelemetry.
+    from eosframework.tracing.tasks import traced_tasks
+
+    with traced_tasks(graph.application, instance, settings.tracing) as make_task:
+        yield make_task
 
 
 @contextmanager
@@ -240,7 +276,7 @@ def _asked(
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
-    """Check the tables; not in a supervisor's child: its database may be away meanwhile."""
+    """Check the tables, where there are any."""
     if graph.persisters:
         from eosframework.carrying import require_tables
 
@@ -262,10 +298,18 @@ def _persister(
     return persister_worker(graph, settings, instance, facts, on_round, statistics)
 
 
-def _ledger(graph: Graph, settings: Settings, registry: Registry) -> RegistryLedger:
+def _ledger(
+    graph: Graph, settings: Settings, registry: Registry, admin: ClusterAdmin
+) -> RegistryLedger:
     exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
     ledger = RegistryLedger if exactly_once else UnmarkedLedger
-    return ledger(graph.application, registry, settings.worker.start, graph.whole_topics)
+    return ledger(
+        graph.application,
+        registry,
+        settings.worker.start,
+        graph.whole_topics,
+        members=lambda: admin.describe_group(graph.application).client_ids,
+    )
 
 
 def _outputs(

@@ -1,4 +1,4 @@
-"""Between bytes in a log and Python values: bytes, string, integer, float, json, pydantic."""
+"""Between bytes in a log and Python values: plain ones, JSON, models, and those of a registry."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from eosframework import references
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
+from eosframework.schemas import Codec, Format, Registered, codec_of, is_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +24,24 @@ class Serde:
     Neither is called for None: a null key or value (a tombstone) stays None.
 
     Args:
-        name: `bytes`, `string`, `integer`, `float`, `json`, or `module:Model`.
+        name: `bytes`, `string`, `integer`, `float`, `json`, `module:Model`, or what `Registered`
+            is written as.
         encode: value to bytes; None where the value already is the bytes.
         decode: bytes to value; None where the value is the bytes themselves.
         model: the pydantic model of the values, if they have one.
+        codec: what a registry is bound to; None: the serde needs none.
     """
 
     name: str
     encode: Callable[[Any], bytes] | None
     decode: Callable[[bytes], Any] | None
     model: type[BaseModel] | None = None
+    codec: Codec | None = None
 
 
-SerdeLike = str | type | Serde
-"""How a user names a serde: by its name, by a Python type, or as a `Serde` of their own."""
+SerdeLike = str | type | Serde | Registered
+"""How a user names a serde: by its name, by a Python type, as a `Serde` of their own, or as what
+`avro`, `json_schema` or `protobuf` gives."""
 
 
 def serde_of(wanted: SerdeLike) -> Serde:
@@ -44,13 +49,16 @@ def serde_of(wanted: SerdeLike) -> Serde:
 
     Args:
         wanted: `bytes`, `str`, `int`, `float`, `dict`, `list` or a pydantic model; one of the
-            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; or a Serde.
+            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; a Serde; or what
+            `avro`, `json_schema` or `protobuf` gives, or is written as.
 
     Raises:
         TopologyError: there is no serde for it; names those there are.
     """
     if isinstance(wanted, Serde):
         return wanted
+    if isinstance(wanted, Registered):
+        return codec_serde(codec_of(wanted))
     if isinstance(wanted, str):
         return _named(wanted)
     if _is_model(wanted):
@@ -79,9 +87,42 @@ def model_serde(model: type[BaseModel]) -> Serde:
     return Serde(name, encode, adapter.validator.validate_json, model)
 
 
+def codec_serde(codec: Codec) -> Serde:
+    """Return the serde that calls a codec."""
+    model = codec.model
+    own = model if codec.declared.format is not Format.PROTOBUF else None
+    return Serde(str(codec.declared), codec.encode, codec.decode, own, codec)
+
+
+def kept_name(name: str) -> str:
+    """Return the name of a serde for what stays inside the application: it needs no registry.
+
+    Values with a model, or of JSON Schema, are kept as JSON, messages in their own bytes; of Avro
+    without a model nothing is known that could keep every value, so its name stays.
+    """
+    declared = Registered.parse(name)
+    if declared is None:
+        return name
+    plain = JSON.name if declared.format is Format.JSON_SCHEMA else name
+    return declared.model or declared.message or plain
+
+
+def _message_serde(message: Any, name: str) -> Serde:
+    """Return the serde of a class that protoc made: its bytes and nothing else."""
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, message):
+            raise _wrong_type(message.__name__, value)
+        return message.SerializeToString(value)
+
+    return Serde(name, encode, message.FromString)
+
+
 def _named(name: str) -> Serde:
     if name in SERDES:
         return SERDES[name]
+    if (declared := Registered.parse(name)) is not None:
+        return codec_serde(codec_of(declared))
     if ":" not in name:
         raise TopologyError(
             f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:MODEL for a pydantic "
@@ -90,6 +131,8 @@ def _named(name: str) -> Serde:
     found = references.find(name)
     if isinstance(found, Serde):
         return found
+    if is_message(found):
+        return _message_serde(found, name)
     if not _is_model(found):
         raise TopologyError(
             f"{name!r} cannot be a serde: it is a {type(found).__name__}; expected a pydantic "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eosframework.config import Settings
-from eosframework.kafka.admin import ClusterAdmin, TopicFacts
+from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.changelogs import KafkaChangelogs
+from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing.global_tables import GlobalTables
@@ -66,6 +67,7 @@ def local_state(
         stores,
         {store.name: store.changelog for part in graph.sub_topologies for store in part.stores},
         kept_seconds,
+        settings.worker.partitions_per_producer,
     )
     return LocalState(
         backend,

@@ -1,29 +1,32 @@
 """Services, unique names and the rules of the tiers.
 
-A test that asks for `kafka` gets the marker of that name and a real broker: the one in
-EOS_TEST_BOOTSTRAP, else an embedded one, started once per run. The same holds for `postgres`, with
-EOS_TEST_DSN; `database` is a new, empty database on it. `spark` is a session that a module has for
-itself.
+A test that asks for `kafka` gets the marker of that name and a real broker, started once per run:
+the one that EOS_TEST_PROVIDER or EOS_TEST_BOOTSTRAP says (eosframework/testing/providers.py), else
+an embedded one. The same holds for `postgres`, with EOS_TEST_DSN; `database` is a new, empty
+database on it. `container_engine` is a Docker engine.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hypothesis
 import pytest
 
-from eosframework.embedded import start_kafka, start_postgres
 from eosframework.errors import EosError
+from eosframework.testing.providers import PROVIDER_VARIABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from tests.support.engine import Engine
+
+pytest_plugins = ["eosframework.testing.fixtures"]
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -53,7 +56,11 @@ QUICK_POSTGRES = {
 """Nothing here survives a crash of the machine; tests that kill the server start their own."""
 
 
-SMALL_SPARK = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""A Spark of tests ends before the better compiler has earned what it costs."""
+
+SHARED_SPARK = "tests/integration/backfill/"
+"""The folder whose tests share one (its conftest.py)."""
 
 SOCKETS_OF_SPARK = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 """pyspark leaves the sockets on which it got rows to the garbage collector."""
@@ -81,9 +88,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure() -> None:
+    for variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+        os.environ.setdefault(variable, QUICK_JVM)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for service in ("kafka", "postgres", "spark"):
+        for service in ("container_engine", "kafka", "postgres", "spark"):
             if service in getattr(item, "fixturenames", ()):
                 item.add_marker(service)
         if item.get_closest_marker("spark"):
@@ -92,71 +104,127 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.disable_socket)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(UNIT_TIMEOUT_SECONDS))
+    if hasattr(config, "workerinput"):
+        _long_modules_first(items)
+
+
+def _long_modules_first(items: list[pytest.Item]) -> None:
+    """Leave short modules for the end of a run side by side, where one may be alone with its last.
+
+    Long is what shares one Spark; then modules with tests that are marked `slow`; and others by how
+    many tests they have.
+    """
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(
+        key=lambda item: (not _shares_spark(item.nodeid), -slow[item.path], -tests[item.path])
+    )
+
+
+def _shares_spark(nodeid: str) -> bool:
+    return nodeid.startswith(SHARED_SPARK)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a module's tests in one process, and all modules that share one Spark."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SHARED_SPARK if _shares_spark(nodeid) else super()._split_scope(nodeid)
+
+    return Sharing(config, log)
 
 
 @pytest.fixture(scope="session")
-def kafka(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaService]:
+def kafka_properties() -> Mapping[str, str]:
+    return SMALL_BROKER
+
+
+@pytest.fixture(scope="session")
+def postgres_settings() -> Mapping[str, str]:
+    return QUICK_POSTGRES
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> KafkaService:
     """One real broker for the whole run."""
-    if chosen := os.environ.get("EOS_TEST_BOOTSTRAP"):
-        yield KafkaService(chosen)
-        return
-    data_dir = tmp_path_factory.mktemp("kafka")
-    try:
-        cluster = start_kafka(data_dir, fast_start=True, properties=SMALL_BROKER)
-    except EosError as error:
-        if request.config.getoption("--require-services"):
-            raise
-        pytest.skip(f"no Kafka broker could be started: {error}")
-    try:
-        yield KafkaService(cluster.bootstrap_servers)
-    finally:
-        cluster.kill()
+    _prepare_containers(request, "kafka")
+    cluster = _service(request, "kafka_cluster", "no Kafka broker")
+    return KafkaService(cluster.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
-def postgres(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PostgresService]:
+def postgres(request: pytest.FixtureRequest) -> PostgresService:
     """One real PostgreSQL for the whole run."""
-    if chosen := os.environ.get("EOS_TEST_DSN"):
-        yield PostgresService(chosen)
-        return
+    _prepare_containers(request, "postgres")
+    return PostgresService(_service(request, "postgres_server", "no PostgreSQL"))
+
+
+@pytest.fixture(scope="session")
+def container_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A Docker engine for the whole run; clients find it by DOCKER_HOST."""
+    from tests.support.engine import container_engine
+
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(container_engine())
+        except EosError as error:
+            missing(request, f"no container engine: {error}", error)
+        variables = stack.enter_context(pytest.MonkeyPatch.context())
+        variables.setenv("DOCKER_HOST", engine.host)
+        if engine.own:
+            # It removes all containers when it ends, so it needs no reaper; and its ports are on
+            # 127.0.0.1, also where this machine looks like a container.
+            variables.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+            variables.setenv("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
+            variables.setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def need_images(
+    request: pytest.FixtureRequest, container_engine: Engine
+) -> Callable[[Sequence[str]], None]:
+    """Make sure that the engine has images, by their names in tests/support/local_images.py."""
+    from tests.support.local_images import ensure_images
+
+    def need(names: Sequence[str]) -> None:
+        try:
+            ensure_images(container_engine, names)
+        except EosError as error:
+            missing(request, f"no image: {error}", error)
+
+    return need
+
+
+def _prepare_containers(request: pytest.FixtureRequest, service: str) -> None:
+    chosen = request.config.getoption("--eos-provider") or os.environ.get(PROVIDER_VARIABLE)
+    if chosen == "containers":
+        request.getfixturevalue("need_images")([service])
+
+
+def _service(request: pytest.FixtureRequest, fixture: str, what: str) -> Any:
     try:
-        server = start_postgres(tmp_path_factory.mktemp("postgres"), settings=QUICK_POSTGRES)
+        return request.getfixturevalue(fixture)
     except EosError as error:
-        if request.config.getoption("--require-services"):
-            raise
-        pytest.skip(f"no PostgreSQL could be started: {error}")
-    try:
-        yield PostgresService(server.dsn)
-    finally:
-        server.stop()
+        missing(request, f"{what} could be started: {error}", error)
 
 
-@pytest.fixture(scope="module")
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """A session as a backfill starts one; its tasks run two at a time and are tried four times."""
-    from eosframework.backfill.spark.session import spark_session
-
-    try:
-        session = spark_session("local[2,4]", SMALL_SPARK)
-    except EosError as error:
-        if request.config.getoption("--require-services"):
-            raise
-        pytest.skip(f"no Spark could be started: {error}")
-    try:
-        yield session
-    finally:
-        session.stop()
-        gc.collect()
+def missing(request: pytest.FixtureRequest, reason: str, error: EosError) -> NoReturn:
+    """Skip for a service that cannot be had, or fail where services are required."""
+    if request.config.getoption("--require-services"):
+        raise error
+    pytest.skip(reason)
 
 
 @pytest.fixture
 def make_database(postgres: PostgresService) -> Iterator[Callable[[], str]]:
     """Make new, empty databases and return their DSN; they are dropped after the test."""
-    from tests.support.databases import create_database, drop_database
+    from eosframework.database.scratch import create_database, drop_database
 
     made: list[str] = []
 
@@ -200,9 +268,9 @@ def make_pipeline(
 
     made: list[Pipeline] = []
 
-    def make(**options: Any) -> Pipeline:
+    def make(kind: type[Pipeline] = Pipeline, **options: Any) -> Pipeline:
         name = unique_name("app")
-        made.append(Pipeline(kafka.bootstrap_servers, name, tmp_path / name, **options))
+        made.append(kind(kafka.bootstrap_servers, name, tmp_path / name, **options))
         return made[-1]
 
     yield make

@@ -8,8 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.contestants.work import Work
+from benchmarks.inputs import PARTITIONS
 from benchmarks.processes import Command
 
+ONE_PRODUCER = "eosframework, one producer"
 TOPOLOGY = Path(__file__).with_name("framework_topology.py")
 
 
@@ -57,3 +59,8 @@ class Framework:
         for setting in self._settings:
             arguments += ["--set", setting]
         return Command(arguments, work.environment() | self._environment)
+
+
+def one_producer(partitions: int = PARTITIONS) -> tuple[str, ...]:
+    """Return the setting by which all partitions of a sub-topology share a transaction."""
+    return (f"worker.partitions_per_producer={partitions}",)

@@ -11,16 +11,15 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
 import orjson
 
 from eosframework.cli import main
-from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.outputs import KafkaRound
 from eosframework.kafka.watch import Sample, StatsSamples
-from eosframework.processing.ports import Commit, Committed
+from eosframework.processing.ports import Committed
 
 
 def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
@@ -30,33 +29,30 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         file: takes a line for each.
         started: is set after the first.
     """
-    newest, commit = StatsSamples.newest, KafkaOutputs.commit
+    newest, results = StatsSamples.newest, KafkaRound.results
     asked: list[None] = []
 
-    def counted(samples: StatsSamples) -> Sample | None:
+    def counted(self: StatsSamples) -> Sample | None:
         asked.append(None)
-        return newest(samples)
+        return newest(self)
 
-    def timed(
-        outputs: KafkaOutputs, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> list[Committed]:
+    def timed(self: KafkaRound) -> list[Committed]:
         asked.clear()
-        begun = time.monotonic()
-        results = commit(outputs, commits, within_seconds)
+        found = results(self)
         line = {
-            "at": begun,
-            "seconds": time.monotonic() - begun,
-            "tasks": len(commits),
+            "at": self.began_at,
+            "seconds": time.monotonic() - self.began_at,
+            "producers": len(found),
             "waited": bool(asked),
-            "recycled": sum(result.recycled for result in results),
+            "recycled": sum(result.recycled for result in found),
         }
         file.write(orjson.dumps(line) + b"\n")
         file.flush()
         started.set()
-        return results
+        return found
 
     StatsSamples.newest = counted
-    KafkaOutputs.commit = timed
+    KafkaRound.results = timed
 
 
 def break_connections(port: int, seconds: float, started: threading.Event) -> None:

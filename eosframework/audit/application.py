@@ -21,7 +21,7 @@ from enum import StrEnum
 from eosframework.audit.books import Books
 from eosframework.audit.bounds import Scope
 from eosframework.audit.compare import compare
-from eosframework.audit.derive import OUTPUT_STEP, UNKNOWN_TIME, Derivation, dead_letter_topics
+from eosframework.audit.derive import OUTPUT_STEP, UNKNOWN_TIME, Derivation
 from eosframework.audit.digest import digest_of
 from eosframework.audit.ledger import Ledger
 from eosframework.audit.logs import Logs, OnProgress
@@ -31,15 +31,18 @@ from eosframework.audit.verdict import Verdict
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.snapshot import Ranges
-from eosframework.processing.failures import (
+from eosframework.processing.failure_headers import (
     HEADER_OFFSET,
     HEADER_PARTITION,
+    HEADER_REPLAYED,
     HEADER_STEP,
     HEADER_TOPIC,
 )
+from eosframework.processing.lines import Site
+from eosframework.processing.ports import Message
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Aggregate, Emit, Graph
-from eosframework.topology.walk import keeps, nodes_of
+from eosframework.topology.graph import Aggregate, Emit, Graph, OnError, Policy, SubTopology
+from eosframework.topology.walk import dead_letter_topics, keeps, nodes_of
 
 
 class Proof(StrEnum):
@@ -104,6 +107,12 @@ def _refuse_what_gives_no_receipts(graph: Graph) -> None:
                 )
 
 
+def _is_for_receipts(part: SubTopology) -> bool:
+    """Tell whether functions cannot say what a record gives, or gave at its first attempt."""
+    retries = (source.again is not None and source.again.delay_ms for source in part.sources)
+    return keeps(part) or any(retries)
+
+
 class _Audit:
     def __init__(
         self,
@@ -121,15 +130,18 @@ class _Audit:
         self._derivation.topics |= {t for part in graph.sub_topologies for t in part.sink_topics}
         self._expected, self._found = Ledger(), Ledger()
         self._notes: list[str] = []
+        self._own = {repartition.topic for repartition in graph.repartitions}
+        self._replayed: dict[str, str] = {}
+        """By the place of each dead letter that was replayed, the topic that its record is of."""
 
     def run(self) -> Verdict:
         logs = self._logs
         receipts = self._proof is not Proof.FUNCTIONS
         portions = divide(self._scope, logs.committed(), logs, receipts=receipts)
-        if self._proof is Proof.RECEIPTS or any(map(keeps, self._graph.sub_topologies)):
+        if self._proof is Proof.RECEIPTS or any(map(_is_for_receipts, self._graph.sub_topologies)):
             portions.refuse_functions()
         self._leave_removed_rows_out()
-        self._find_refused()
+        self._read_letters()
         records = self._derive(portions.derived)
         required = len(self._expected)
         self._learn_topics(portions)
@@ -176,20 +188,38 @@ class _Audit:
             for topic in sorted(removed)
         ]
 
-    def _find_refused(self) -> None:
-        """Learn from the dead letters whose outputs were refused: functions cannot tell."""
-        partitions, _ = self._logs.partitions(dead_letter_topics(self._graph))
+    def _read_letters(self) -> None:
+        """Learn from dead letters what functions cannot tell: what was refused, or replayed."""
+        topics = dead_letter_topics(self._graph)
+        partitions, _ = self._logs.partitions(topics)
+        marked = self._logs.replayed(topics)
         known = set(self._logs.inputs)
-        for _, messages in self._logs.read(self._logs.bounds(partitions), "dead letters"):
+        for partition, messages in self._logs.read(self._logs.bounds(partitions), "dead letters"):
+            marks = marked.get(partition)
             for message in messages:
                 headers = dict(message.headers() or ())
-                if headers.get(HEADER_STEP) != OUTPUT_STEP.encode():
+                step = (headers.get(HEADER_STEP) or b"").decode()
+                replayed = marks is not None and message.offset() in marks
+                if step != OUTPUT_STEP and not replayed:
                     continue
                 topic = (headers.get(HEADER_TOPIC) or b"").decode()
                 number = int(headers.get(HEADER_PARTITION) or -1)
                 if TopicPartition(topic, number) in known:
                     offset = int(headers.get(HEADER_OFFSET) or -1)
-                    self._derivation.refused.add((topic, number, offset))
+                    site = Site(step, OnError(Policy.DEAD_LETTER, partition.topic))
+                    self._derivation.refused[topic, number, offset] = site
+                if replayed:
+                    self._replayed[f"{partition}@{message.offset()}"] = topic
+
+    def _is_replay(self, partition: TopicPartition, message: Message) -> bool:
+        """Tell whether a record of an own topic is a dead letter that was replayed into it."""
+        if not self._replayed or partition.topic not in self._own:
+            return False
+        place = (dict(message.headers() or ()).get(HEADER_REPLAYED) or b"").decode()
+        if self._replayed.get(place) != partition.topic:
+            return False
+        del self._replayed[place]  # a second one is a copy
+        return True
 
     def _derive(self, ranges: Ranges) -> int:
         records = 0
@@ -214,7 +244,7 @@ class _Audit:
         for partition, messages in self._logs.read(ranges, "output"):
             by_broker = self._logs.has_broker_time(partition.topic)
             for message in messages:
-                if books.take(partition, message):
+                if books.take(partition, message) or self._is_replay(partition, message):
                     continue
                 digest = digest_of(
                     partition.topic,

@@ -11,8 +11,9 @@ from eosframework.processing.compile import compile_source
 from eosframework.processing.failures import FailureHandler, dead_letter
 from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message, Output
+from eosframework.processing.repeated import Repeated
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Graph, Policy
+from eosframework.topology.graph import Graph
 
 OUTPUT_STEP = "output"
 """Step that a dead letter names when the broker refused what the functions had made."""
@@ -34,8 +35,10 @@ class Derivation:
         self._compiled = {source.topic: compile_source(source) for source in sources}
         self._has_broker_time = has_broker_time
         self._failures = FailureHandler()
-        self.refused: set[tuple[str, int, int]] = set()
-        """Places of input records whose output the broker refused, as their dead letters say."""
+        self.refused: dict[tuple[str, int, int], Site] = {}
+        """By the places of input records whose fate their functions do not tell, where their dead
+        letters say that they failed: what the broker refused, and what was replayed since, maybe
+        with other functions."""
         self.left_out: set[str] = set()
         """Topics whose records are removed once they were used, so none has to be there."""
         self.topics: set[str] = set()
@@ -52,15 +55,18 @@ class Derivation:
         Raises:
             RunError: a record that was processed fails now, with the policy to fail.
         """
-        run = self._compiled[partition.topic].run
+        compiled = self._compiled[partition.topic]
+        is_again = compiled.source.again is not None
         for message in messages:
             offset = message.offset()
             outputs: list[Output] = []
             if self.refused and (*partition, offset) in self.refused:
-                outputs.append(self._refused_letter(message))
+                site = self.refused[partition.topic, partition.partition, offset]
+                outputs.append(dead_letter(site, message, Exception()))
             else:
+                record = Repeated(message) if is_again else message
                 try:
-                    run((message,), outputs, 0, self._failures)
+                    compiled.run((record,), outputs, 0, self._failures)
                 except RecordFailed as error:
                     raise RunError(
                         f"record {partition}@{offset} was processed, but fails now: "
@@ -93,17 +99,3 @@ class Derivation:
             if self._has_broker_time(topic):
                 timestamp = UNKNOWN_TIME
             into.add(partition, offset, digest_of(topic, key, value, timestamp, headers))
-
-    def _refused_letter(self, message: Message) -> Output:
-        source = self._compiled[message.topic()].source
-        return dead_letter(Site(OUTPUT_STEP, source.on_error), message, Exception())
-
-
-def dead_letter_topics(graph: Graph) -> set[str]:
-    """Return the topics that take records whose output the broker refuses."""
-    return {
-        source.on_error.topic
-        for part in graph.sub_topologies
-        for source in part.sources
-        if source.on_error.policy is Policy.DEAD_LETTER and source.on_error.topic
-    }

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, cast
 
-from eosframework.processing.failures import HEADER_ERROR
+from eosframework.processing.failure_headers import HEADER_ERROR, HEADER_FAILED
 from eosframework.processing.receipts import HEADER_RECEIPT
 
 DIGEST_BYTES = 16
 
 _ABSENT = -1
-_NOT_COUNTED = (HEADER_ERROR, HEADER_RECEIPT)
+_NOT_COUNTED = (HEADER_ERROR, HEADER_FAILED, HEADER_RECEIPT)
 _LENGTHS = struct.Struct("<iiiq")
 _HEADER_LENGTHS = struct.Struct("<ii")
 
@@ -23,7 +23,8 @@ def digest_of(
 ) -> bytes:
     """Return the digest of a record: the same exactly if all of its parts are.
 
-    The text of a dead letter's error counts for nothing: it may name an object by its address.
+    The text of a dead letter's error counts for nothing, for it may name an object by its address;
+    nor does the time when it failed.
     Nor does a receipt: functions do not tell it.
 
     Args:

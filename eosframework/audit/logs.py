@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, RunError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.registry_log import RegistryLog
+from eosframework.kafka.replay_marks import Marks, ReplayMarks
 from eosframework.kafka.snapshot import Batch, Ranges, read_ranges
 from eosframework.records import Position, TopicPartition
 
@@ -69,6 +71,18 @@ class Logs:
             for number in range(facts.partitions)
         ]
         return partitions, [topic for topic, facts in described.items() if not facts.exists]
+
+    def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
+        """Return which letters of dead-letter topics were replayed, by partition."""
+        facts = self.admin.describe_topics(topics)
+        log = RegistryLog(
+            self._application,
+            self._settings,
+            self.admin,
+            settle_seconds=OPEN_TRANSACTION_SECONDS,
+        )
+        ids = {name: found.topic_id for name, found in facts.items() if found.exists}
+        return ReplayMarks(log).decided(ids) if ids else {}
 
     def has_broker_time(self, topic: str) -> bool:
         """Tell whether the broker sets the timestamps of a topic."""

@@ -10,6 +10,7 @@ from eosframework.backfill.state import JobState
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.topology.again import without_again
 from eosframework.topology.builder import Topology
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
@@ -119,7 +120,7 @@ def graph_of(app: str | Topology, suffix: str | None = None) -> Graph:
         ConfigurationError: the suffix cannot be part of names.
     """
     loaded = load_app(app) if isinstance(app, str) else app.loaded()
-    return resolve(loaded if suffix is None else renamed(loaded, suffix))
+    return without_again(resolve(loaded if suffix is None else renamed(loaded, suffix)))
 
 
 def spark_options(assignments: Sequence[str]) -> dict[str, str]:

@@ -44,10 +44,8 @@ from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.guards import Facts, check_start
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import former_ids
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.properties import Role, client_properties
 from eosframework.kafka.registry import Registry
-from eosframework.kafka.worker_clients import group_settings, producer_client
+from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.leasing import id_source
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
 from eosframework.records import Position, TopicPartition
@@ -193,13 +191,7 @@ class _Cutover:
         self._log = log
         self._id = str(TransactionalId.backfill(graph.application, state.job.name, 0))
         self._parts = {s.topic: part.name for part in graph.sub_topologies for s in part.sources}
-        self._outputs = KafkaOutputs(
-            producer_client(settings, facts.smallest_output_bytes),
-            transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-            request_timeout_seconds=settings.kafka.request_timeout_seconds,
-            assume_transaction_verification=settings.kafka.assume_transaction_verification,
-            topics=[registry.topic],
-        )
+        self._outputs = producers(settings, facts.smallest_output_bytes, [registry.topic])
         self._member = _OnlyMember(graph.application, settings, instance)
         self._events = structlog.get_logger("eosframework.backfill").bind(
             application=graph.application, job=state.job.name
@@ -300,7 +292,7 @@ class _OnlyMember:
         self._wanted: frozenset[TopicPartition] = frozenset()
         self._given: frozenset[TopicPartition] | None = None
         self._log = KafkaInputLog(
-            client_properties(settings.kafka, Role.CONSUMER),
+            consumer_client(settings),
             group_settings(application, settings, instance),
             request_timeout_seconds=settings.kafka.request_timeout_seconds,
         )

@@ -8,7 +8,7 @@ from eosframework.backfill.fingerprint import differences, fingerprint
 from eosframework.backfill.job import Job
 from eosframework.backfill.state import JobState
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin import GroupFacts, TopicFacts
+from eosframework.kafka.facts import GroupFacts, TopicFacts
 from eosframework.kafka.registry import Registered
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph

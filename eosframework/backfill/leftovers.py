@@ -17,8 +17,7 @@ from eosframework.backfill.job import task_of
 from eosframework.backfill.log import JobLog
 from eosframework.config import Settings
 from eosframework.errors import TransactionError
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.worker_clients import producer_client
+from eosframework.kafka.worker_clients import producers
 from eosframework.txnid import TransactionalId
 
 DECIDED_SECONDS = 2.0
@@ -48,12 +47,7 @@ def end_leftovers(
     ]
     events = structlog.get_logger("eosframework.backfill").bind(job=log.name)
     events.info("leftovers_ended", transactional_ids=ids)
-    outputs = KafkaOutputs(
-        producer_client(settings, None),
-        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-    )
+    outputs = producers(settings)
     try:
         outputs.close(outputs.open(ids))
     except TransactionError as error:

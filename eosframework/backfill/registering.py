@@ -23,7 +23,7 @@ from eosframework.backfill.state import JobState, to_entries
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.worker_clients import producer_client
+from eosframework.kafka.worker_clients import producers
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.txnid import TransactionalId
 
@@ -50,12 +50,7 @@ def register(
     Raises:
         ClusterUnreachable: the brokers do not commit it; whether it is written is not known.
     """
-    outputs = KafkaOutputs(
-        producer_client(settings, None),
-        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-    )
+    outputs = producers(settings)
     try:
         return _registered(job, log, outputs, pause)
     finally:

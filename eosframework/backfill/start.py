@@ -30,10 +30,14 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.guards import Facts, check_start, source_topics
 from eosframework.kafka.own_topics import changelog_topics, task_counts
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.schemas import open_schemas
 from eosframework.leasing import id_source
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import tables_group
+
+SCHEMAS_PATIENCE_SECONDS = 60.0
+"""How long a record waits on an executor for a schema registry that is away."""
 
 SPLIT_BYTES = 64 * 1024 * 1024
 """How files are cut, so that a row has the same number whenever they are read."""
@@ -90,6 +94,7 @@ def start(
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
     refuse_receipts(settings)
     facts = check_start(graph, settings, admin, registry, id_source(settings))
+    open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
     state = log.watch() or log.read()  # where it is to be seen, nothing in doubt is waited for

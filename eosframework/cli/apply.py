@@ -23,21 +23,28 @@ def apply(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the topics and tables that are missing.
+    """Create the topics, tables and schemas that are missing.
 
     These are outputs, dead letters and the registry; sources are somebody else's. Tables get the
-    columns of their models. Nothing is dropped, narrowed or changed otherwise.
+    columns of their models. Where a schema does not fit those that its subject has, nothing is
+    created. Nothing is dropped, narrowed or changed otherwise.
     """
-    from eosframework.cli.cluster import open_application, plan_tables_of
+    from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
     from eosframework.kafka.provision import apply as apply_to
 
     opened = open_application(app_name, config, assignments, suffix)
-    tables = plan_tables_of(opened)
+    tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
+    if problems := [schema.problem for schema in schemas if schema.problem is not None]:
+        raise StartRefused("\n".join(problems))
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:
         from eosframework.carrying import apply_database
 
         created += apply_database(opened.graph, opened.settings)
+    if schemas:
+        from eosframework.kafka.subjects import apply_subjects
+
+        created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
     if not as_json:
         typer.echo("\n".join(f"created {name}" for name in created) or "nothing was missing")
     if planned.missing_sources:

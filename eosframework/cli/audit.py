@@ -77,6 +77,10 @@ def audit(
     scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = load_settings(config, assignments)
     graph = resolve(load_app(application))
+    if graph.codecs:
+        from eosframework.kafka.schemas import open_schemas
+
+        open_schemas(graph.codecs, settings.registry)
     progress = _Progress()
     try:
         verdict = audit_application(

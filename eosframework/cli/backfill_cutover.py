@@ -33,11 +33,12 @@ def cutover(
     from eosframework.backfill.cutover import cut_over
     from eosframework.cli.cluster import open_application
     from eosframework.logs import configure_logs
+    from eosframework.topology.again import without_again
 
     opened = open_application(app_name, config, assignments)
     configure_logs(opened.settings.log)
     done = cut_over(
-        opened.graph,
+        without_again(opened.graph),
         opened.settings,
         job,
         opened.admin,

@@ -36,12 +36,16 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Print how far a job is: its stages and tasks, how fast it goes, when it will be done."""
+    from dataclasses import replace
+
     from eosframework.cli.cluster import open_application
     from eosframework.errors import ConfigurationError
+    from eosframework.topology.again import without_again
 
     if watch and (job is None or as_json):
         raise ConfigurationError("--watch shows one job to people; give it with --job, no --json")
     opened = open_application(app_name, config, assignments, suffix)
+    opened = replace(opened, graph=without_again(opened.graph))
     if job is None:
         _list(opened, as_json)
     elif watch:

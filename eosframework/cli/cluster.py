@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from eosframework.database.tables import TablesPlan
     from eosframework.kafka.admin import ClusterAdmin
     from eosframework.kafka.registry import Registry
+    from eosframework.kafka.subjects import PlannedSubject
     from eosframework.topology.graph import Graph
 
 
@@ -72,3 +73,16 @@ def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
     from eosframework.carrying import plan_database
 
     return plan_database(opened.graph, opened.settings)
+
+
+def plan_schemas_of(opened: OpenedApplication) -> list[PlannedSubject]:
+    """Return the schemas that the application writes with, and what the registry has of them.
+
+    Raises:
+        UserError: the registry cannot be used.
+    """
+    if not opened.graph.codecs:
+        return []
+    from eosframework.kafka.subjects import plan_subjects
+
+    return plan_subjects(opened.graph.codecs, opened.settings.registry)

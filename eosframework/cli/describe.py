@@ -39,12 +39,15 @@ def describe(
     from eosframework.topology.resolve import resolve
 
     graph = resolve(load_app(app_name))
-    leases = leases_of(graph.application, load_settings(config, assignments))
+    settings = load_settings(config, assignments)
+    leases = leases_of(graph.application, settings)
+    together = settings.worker.partitions_per_producer
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(as_data(graph, leases=leases), option=orjson.OPT_INDENT_2).decode())
+        data = as_data(graph, leases=leases, partitions_per_producer=together)
+        typer.echo(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode())
     elif format is Format.MERMAID:
         typer.echo(as_mermaid(graph))
     else:
-        typer.echo(as_text(graph, leases=leases))
+        typer.echo(as_text(graph, leases=leases, partitions_per_producer=together))

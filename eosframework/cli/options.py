@@ -58,6 +58,17 @@ SparkOption = Annotated[
     ),
 ]
 
+PrincipalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--principal",
+        metavar="User:NAME",
+        help="Print the commands of Kafka's tools that grant this one the ACLs.",
+    ),
+]
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 

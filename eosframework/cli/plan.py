@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 import typer
 
 from eosframework.cli import app
+from eosframework.cli.acls import commands, print_access
 from eosframework.cli.options import (
     AppArgument,
     ConfigOption,
     JsonOption,
+    PrincipalOption,
     SetOption,
     SuffixOption,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eosframework.database.tables import TablesPlan
+    from eosframework.kafka.subjects import PlannedSubject
+    from eosframework.upgrading import Change
 
 
 @app.command()
@@ -25,25 +31,29 @@ def plan(
     suffix: SuffixOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
+    principal: PrincipalOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print what an application needs on the cluster and in the database.
 
-    Topics to create, transactional ids, consumer group and ACLs; tables and their columns. Changes
-    nothing.
+    Topics to create, transactional ids, consumer group and ACLs; tables and their columns; what has
+    changed in the topology since a worker started last, and what that asks for. Changes nothing.
     """
-    from eosframework.cli.cluster import open_application, plan_tables_of
+    from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
     from eosframework.kafka.provision import plan as plan_of
     from eosframework.leasing import id_source
 
     opened = open_application(app_name, config, assignments, suffix)
     source = id_source(opened.settings)
     planned = plan_of(opened.graph, opened.settings, opened.admin, opened.registry, source)
-    tables = plan_tables_of(opened)
+    tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if as_json:
         import orjson
 
         report = {**planned.as_data(), "database": None if tables is None else tables.as_data()}
+        report["schemas"] = [schema.as_data() for schema in schemas]
+        if principal is not None:
+            report["acl_commands"] = commands(planned.access, opened.settings, principal)
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
         return
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
@@ -58,11 +68,15 @@ def plan(
     ids = planned.transactional_ids
     typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
     typer.echo(f"  consumer group {planned.consumer_group}")
-    typer.echo("  ACLs needed where the cluster has an authorizer:")
-    for acl in planned.acls:
-        typer.echo(f"    {acl}")
+    print_access(planned.access, opened.settings, principal)
+    if planned.access_to_apply:
+        typer.echo("  ACLs that `apply` needs besides:")
+    for access in planned.access_to_apply:
+        typer.echo(f"    {access}")
     if tables is not None:
         _print_tables(tables)
+    _print_schemas(schemas)
+    _print_changes(planned.changes)
     for note in planned.notes:
         typer.echo(f"  note: {note}")
     if planned.refused:
@@ -79,3 +93,18 @@ def _print_tables(planned: TablesPlan) -> None:
         typer.echo(f"    table {table.name}: {state}{lacks if table.missing else ''}")
     for problem in planned.problems:
         typer.echo(f"  a worker would not start: {problem}")
+
+
+def _print_schemas(schemas: Sequence[PlannedSubject]) -> None:
+    for schema in schemas:
+        typer.echo(f"  schema of subject {schema.subject}: {schema.state}")
+    for problem in (schema.problem for schema in schemas if schema.problem is not None):
+        typer.echo(f"  a worker would not start: {problem}")
+
+
+def _print_changes(changes: Sequence[Change]) -> None:
+    if changes:
+        typer.echo("  changes of the topology since a worker started last:")
+    for change in changes:
+        typer.echo(f"    {change.verdict}: {change.subject}: {change.found}")
+        typer.echo(f"      {change.why}: {change.next}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import ConfigOption, JsonOption, SetOption
+from eosframework.cli.options import ConfigOption, JsonOption, PrincipalOption, SetOption
 from eosframework.stopping import end_when_asked
 
 if TYPE_CHECKING:
@@ -42,6 +42,43 @@ def relay_outbox(
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
     run_relay(settings, until_caught_up=until_caught_up)
+
+
+@commands.command()
+def plan(
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="A topic that is published to; repeat it."),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    principal: PrincipalOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a relay has to be allowed, and asks nobody."""
+    from eosframework.cli.acls import commands as commands_of
+    from eosframework.cli.acls import print_access
+    from eosframework.config import load_settings
+    from eosframework.kafka.access import registry_access, relay_access
+
+    settings = load_settings(config, assignments)
+    access = relay_access(settings, topics or ())
+    registry = registry_access(settings.outbox.name).name
+    if as_json:
+        import orjson
+
+        report: dict[str, Any] = {"relay": settings.outbox.name, "acls": list(map(str, access))}
+        report["access"] = [one.as_data() for one in access]
+        report["acls_to_start_first"] = [f"Topic {registry}: Create"]
+        if principal is not None:
+            report["acl_commands"] = commands_of(access, settings, principal)
+        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        return
+    typer.echo(f"relay {settings.outbox.name}")
+    print_access(access, settings, principal)
+    if not topics:
+        typer.echo("    and Write on each topic that is published to; name them with --topic")
+    typer.echo(f"  the first start needs Create on Topic {registry} besides, unless it is there")
 
 
 @commands.command()

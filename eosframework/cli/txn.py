@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import ConfigOption, JsonOption, SetOption
+from eosframework.cli.confirming import confirmed
+from eosframework.cli.options import ConfigOption, JsonOption, SetOption, YesOption
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def abort(
         int | None, typer.Option(help="and the producer that has a transaction open in it.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Abort a healthy one too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -167,7 +167,7 @@ def abort(
             plan = plan_by_producer(wire, place, producer_id or 0, force=force)
         for step in plan.steps:
             typer.echo(step, err=as_json)
-        if not yes and not _confirmed():
+        if not yes and not confirmed():
             typer.echo("nothing was done", err=True)
             return
         outcome = carry_out(wire, settings, plan)
@@ -175,18 +175,6 @@ def abort(
         _print_json({"done": list(plan.steps), "outcome": outcome})
     else:
         typer.echo(outcome)
-
-
-def _confirmed() -> bool:
-    """Ask on stderr, so that stdout stays one JSON object where that was wanted."""
-    typer.echo("Do this? [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
-    if not answer:
-        typer.echo(err=True)
-        raise ConfigurationError(
-            "nobody answered, so nothing was done; give --yes to do it unasked"
-        )
-    return answer.strip().casefold() in ("y", "yes")
 
 
 def _states(names: list[str]) -> list[State]:

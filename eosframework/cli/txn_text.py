@@ -220,7 +220,7 @@ def _lag(lag: Lag) -> str:
 def _owner(task: TransactionalId | None) -> str:
     if task is None:
         return "foreign"
-    return f"{task.application}, sub-topology {task.sub_topology}, partition {task.partition}"
+    return f"{task.application}, sub-topology {task.sub_topology}, partition {task.numbers}"
 
 
 def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
@@ -230,6 +230,7 @@ def _owner_data(task: TransactionalId | None) -> dict[str, Any] | None:
         "application": task.application,
         "sub_topology": task.sub_topology,
         "partition": task.partition,
+        "partitions_per_producer": task.partitions_per_producer,
     }
 
 

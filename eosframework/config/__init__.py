@@ -7,6 +7,7 @@ the guarantee, by name, and keeps secrets out of every message.
 from __future__ import annotations
 
 from eosframework.config.loading import load_settings
+from eosframework.config.schema_registry import RegistrySettings, SubjectNames
 from eosframework.config.settings import (
     FORBIDDEN_PROPERTIES,
     BackfillSettings,
@@ -26,6 +27,7 @@ from eosframework.config.settings import (
     TopicSettings,
     WorkerSettings,
 )
+from eosframework.config.tracing import TracingSettings
 
 __all__ = [
     "FORBIDDEN_PROPERTIES",
@@ -39,11 +41,14 @@ __all__ = [
     "OutboxSettings",
     "OutboxSourceKind",
     "PropertyValue",
+    "RegistrySettings",
     "Settings",
     "Start",
     "StateBackendKind",
     "StateSettings",
+    "SubjectNames",
     "TopicSettings",
+    "TracingSettings",
     "WorkerSettings",
     "load_settings",
 ]

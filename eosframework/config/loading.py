@@ -14,13 +14,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
+from eosframework.config.secrets import is_secret, over, read_secrets, secrets_directory
 from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.references import closest
 
 
 def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
-    """Settings from `--set` assignments, the environment and a YAML file, in this order.
+    """Settings from `--set`, the environment, files of secrets and a YAML file, in this order.
 
     Args:
         file: a YAML file with the sections of `Settings`, or None.
@@ -30,7 +31,10 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
         ConfigurationError: names the setting, its value and what was expected.
     """
     _refuse_unknown_variables()
-    FileSource.values = _read_file(file) if file else {}
+    written = _read_file(file) if file else {}
+    directory = secrets_directory()
+    secrets = read_secrets(directory, list(Settings.model_fields)) if directory else {}
+    FileSource.values = over(secrets, written)
     assigned = _parse_assignments(assignments or [])
     try:
         return Settings(**assigned)
@@ -70,8 +74,10 @@ def _refuse_unknown_variables() -> None:
         raise ConfigurationError(f"environment variable {variable} is no setting; {hint}")
 
 
-def _holds_secrets(section: str, name: str | None = None) -> bool:
-    """Tell whether a setting, or any of a section, must not be shown."""
+def _holds_secrets(section: str, name: str | None = None, inner: str | None = None) -> bool:
+    """Tell whether a setting, any of a section, or a property of it must not be shown."""
+    if section == "kafka" and name in (None, "properties"):
+        return inner is None or is_secret(inner)
     declared = Settings.model_fields.get(section)
     model: Any = declared.annotation if declared else BaseModel
     fields: dict[str, FieldInfo] = model.model_fields
@@ -100,7 +106,9 @@ def _read_file(file: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        said = getattr(error, "problem", None) or " ".join(str(error).split())
+        # A value that begins with ! or * is quoted as a tag or an alias, and may be a secret.
+        problem = _QUOTED.sub("'…'", said)
         raise ConfigurationError(
             f"config file {file}{place} is not valid YAML: {problem}"
         ) from error
@@ -140,6 +148,10 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
 _NOT_PLAIN = re.compile(r"[^\w.-].*", re.DOTALL)
 """From there on it may be a value, and a value may be a secret."""
 
+_QUOTED = re.compile(r"'[^']{2,}'")
+_USER = re.compile(r"//[^/@\s]+@")
+"""Who asks, in front of a host, often with a password."""
+
 _EXPECTED = {
     "model_type": "settings by name",
     "string_type": "text",
@@ -164,7 +176,7 @@ def _explain(detail: ErrorDetails, assigned: Mapping[str, Any], file: Path | Non
     expected = _EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Input should be ")
     if detail["type"] == "string_pattern_mismatch":
         expected = f"text that matches {detail['ctx']['pattern']}"  # pyright: ignore[reportTypedDictNotRequiredAccess]
-    given = "…" if _holds_secrets(*parts[:2]) else repr(detail["input"])
+    given = "…" if _holds_secrets(*parts[:3]) else _USER.sub("//…@", repr(detail["input"]))
     return f"{name}={given}: expected {expected}; see `eosframework settings`"
 
 
@@ -175,6 +187,9 @@ def _origin(parts: list[str], assigned: Mapping[str, Any], file: Path | None) ->
     variable = f"EOS_{'__'.join(parts)}".upper()
     if variable in (name.upper() for name in os.environ):
         return f"environment variable {variable}, "
+    directory = secrets_directory()
+    if directory and (secret := directory / ".".join(parts)).is_file():
+        return f"file {secret}: "
     if file is not None and section in FileSource.values:
         return f"config file {file}: "
     return ""

@@ -1,18 +1,25 @@
 """Every setting, declared once: purpose, unit, default, special value.
 
 A value comes from a command-line flag or `--set`, then from an `EOS_…` environment variable
-(`EOS_WORKER__COMMIT_INTERVAL_SECONDS`), then from the config file, then from the default here.
+(`EOS_WORKER__COMMIT_INTERVAL_SECONDS`), then from a file in `EOS_SECRETS_DIR`, then from the config
+file, then from the default here.
 The command line, the documentation and the JSON Schema derive from these models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from eosframework.config.schema_registry import RegistrySettings
+from eosframework.config.secrets import is_secret
+from eosframework.config.section import Section
+from eosframework.config.tracing import TracingSettings
 
 PropertyValue = str | int | float | bool
 
@@ -75,13 +82,7 @@ class Ids(StrEnum):
     LEASED = "leased"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True
-    )
-
-
-class KafkaSettings(_Section):
+class KafkaSettings(Section):
     """How to reach the cluster."""
 
     bootstrap_servers: str = Field(default="127.0.0.1:9092", min_length=1)
@@ -89,7 +90,8 @@ class KafkaSettings(_Section):
 
     properties: dict[str, PropertyValue] = Field(default_factory=dict)
     """librdkafka properties passed through to every client (security.protocol, sasl.…, …).
-    Those that would break the guarantee are refused by name."""
+    Those that would break the guarantee are refused by name. Passwords belong into files of
+    EOS_SECRETS_DIR, for example kafka.properties.sasl.password; they are never shown."""
 
     assume_transaction_verification: bool = False
     """Start although the brokers' transaction.partition.verification.enable cannot be read.
@@ -97,6 +99,12 @@ class KafkaSettings(_Section):
 
     request_timeout_seconds: float = Field(default=10.0, gt=0)
     """Seconds after which an unanswered call to a broker counts as failed."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what is shown: no password, no key."""
+        shown = {n: "…" if is_secret(n) else value for n, value in self.properties.items()}
+        for name, value in super().__repr_args__():
+            yield name, shown if name == "properties" else value
 
     @model_validator(mode="after")
     def _refuse_what_breaks_the_guarantee(self) -> Self:
@@ -108,7 +116,7 @@ class KafkaSettings(_Section):
         return self
 
 
-class WorkerSettings(_Section):
+class WorkerSettings(Section):
     """How a worker processes."""
 
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
@@ -140,6 +148,11 @@ class WorkerSettings(_Section):
     ids: Ids = Ids.DERIVED
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool
     in the database that `eosframework ids add` fills, each for one partition until released."""
+
+    partitions_per_producer: int = Field(default=1, ge=1)
+    """How many partitions of a sub-topology share a producer, its transactional id and the fate of
+    its transactions. More makes fewer commits and threads where there are very many partitions. All
+    workers of an application need the same; it is changed while none runs."""
 
     receipts: bool = False
     """Give every output and dead letter a header, eos.receipt, that tells which input record it
@@ -173,6 +186,18 @@ class WorkerSettings(_Section):
     that has not ended so long after SIGTERM ends with exit code 2; that loses nothing."""
 
     @model_validator(mode="after")
+    def _partitions_can_share(self) -> Self:
+        if self.partitions_per_producer > 1 and (
+            self.ids is Ids.LEASED or self.guarantee is Guarantee.AT_LEAST_ONCE
+        ):
+            raise ValueError(
+                f"partitions_per_producer={self.partitions_per_producer} needs ids=derived and "
+                f"guarantee=exactly_once: a leased id is for one partition, and without "
+                f"transactions there is nothing to share; set it to 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _intervals_fit(self) -> Self:
         if self.commit_interval_seconds * 3 > self.transaction_timeout_seconds:
             raise ValueError(
@@ -188,13 +213,14 @@ class WorkerSettings(_Section):
         return self
 
 
-class DatabaseSettings(_Section):
+class DatabaseSettings(Section):
     """How to reach PostgreSQL, and how long to wait for it."""
 
     dsn: SecretStr | None = None
     """Where the database is, as postgresql://user:password@host:port/name or as libpq's
     key=value pairs; TLS and other options of libpq belong there too. None: there is none.
-    It may hold a password, so it is never shown."""
+    It may hold a password, so it is never shown, and belongs into a file database.dsn in
+    EOS_SECRETS_DIR."""
 
     connect_timeout_seconds: int = Field(default=10, ge=2)
     """Seconds after which an attempt to connect counts as failed."""
@@ -233,7 +259,7 @@ class OutboxSourceKind(StrEnum):
     SLOT = "slot"
 
 
-class OutboxSettings(_Section):
+class OutboxSettings(Section):
     """How `relay-outbox` carries messages from the database to Kafka."""
 
     name: str = Field(default="outbox", pattern="^[a-z0-9_.]+$", max_length=200)
@@ -265,7 +291,7 @@ class OutboxSettings(_Section):
     is any free one, which the event http_serving tells. None: nowhere, and nothing is measured."""
 
 
-class BackfillSettings(_Section):
+class BackfillSettings(Section):
     """How tasks of a backfill write."""
 
     commit_interval_seconds: float = Field(default=5.0, gt=0)
@@ -302,7 +328,7 @@ class StateBackendKind(StrEnum):
     MEMORY = "memory"
 
 
-class StateSettings(_Section):
+class StateSettings(Section):
     """Where a worker keeps what its tasks remember."""
 
     backend: StateBackendKind = StateBackendKind.ROCKSDB
@@ -322,7 +348,7 @@ class StateSettings(_Section):
     takeover reads only the tail. 0: none; workers of one machine hand their stores on as it is."""
 
 
-class TopicSettings(_Section):
+class TopicSettings(Section):
     """How `apply` creates topics that are missing."""
 
     partitions: int = Field(default=4, gt=0)
@@ -340,7 +366,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """What is logged."""
 
     level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
@@ -364,6 +390,8 @@ class Settings(BaseSettings):
     backfill: BackfillSettings = Field(default_factory=BackfillSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     topics: TopicSettings = Field(default_factory=TopicSettings)
+    registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
     def with_instance(self, instance: str, http_address: str | None) -> Settings:

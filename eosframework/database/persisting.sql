@@ -1,13 +1,15 @@
 -- name: claim_positions(application, topics, partitions, topic_ids)
 -- Take positions over and return them. It waits for a transaction that has one of them in doubt,
--- so what it returns is decided; a SELECT would show the value before that transaction.
+-- so what it returns is decided; a SELECT would show the value before that transaction. A position
+-- by which nothing was written belongs to no topic yet.
 INSERT INTO eosframework.positions AS known (application, topic, partition, topic_id, epoch)
 SELECT :application, wanted.topic, wanted.partition, wanted.topic_id, 1
 FROM unnest(:topics::text[], :partitions::integer[], :topic_ids::text[])
     AS wanted (topic, partition, topic_id)
 ORDER BY wanted.topic, wanted.partition
 ON CONFLICT (application, topic, partition)
-    DO UPDATE SET epoch = known.epoch + 1, updated_at = now()
+    DO UPDATE SET epoch = known.epoch + 1, updated_at = now(), topic_id = CASE
+        WHEN known.next_offset IS NULL THEN excluded.topic_id ELSE known.topic_id END
 RETURNING known.topic, known.partition, known.topic_id, known.epoch, known.next_offset;
 
 -- name: advance_positions(application, topics, partitions, epochs, expected, next_offsets)

@@ -19,3 +19,17 @@ SELECT pg_advisory_xact_lock(hashtextextended('eosframework.migrations', 0));
 -- name: has_schema()$
 -- Whether the schema of eosframework's own tables exists.
 SELECT to_regnamespace('eosframework') IS NOT NULL;
+
+-- name: lacking(kinds, names, privileges)
+-- Which privileges in the schema of eosframework this role lacks, with its name. What does not exist
+-- is not lacked here.
+SELECT wanted.kind, wanted.name, wanted.privilege, quote_ident(current_user)
+FROM unnest(:kinds::text[], :names::text[], :privileges::text[])
+    WITH ORDINALITY AS wanted (kind, name, privilege, place)
+LEFT JOIN pg_namespace AS schema ON schema.nspname = 'eosframework'
+LEFT JOIN pg_class AS object ON object.relnamespace = schema.oid AND object.relname = wanted.name
+WHERE NOT CASE wanted.kind
+    WHEN 'SCHEMA' THEN has_schema_privilege(schema.oid, wanted.privilege)
+    WHEN 'SEQUENCE' THEN has_sequence_privilege(object.oid, wanted.privilege)
+    ELSE has_table_privilege(object.oid, wanted.privilege) END
+ORDER BY wanted.place;

@@ -18,6 +18,7 @@ from sqlalchemy.schema import CreateSchema
 
 from eosframework.database.columns import ModelColumns, Wanted, columns_of, misfit
 from eosframework.database.connection import Database
+from eosframework.database.grants import PERSISTER_GRANTS, require_grants
 from eosframework.database.migrating import SCHEMA, driver, locked, migrate, pending
 from eosframework.database.queries import load_queries
 from eosframework.database.shapes import TableShape, read_shape
@@ -111,9 +112,10 @@ def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPl
     """Return what tables and schema need. Changes nothing.
 
     Raises:
-        StartRefused: the schema was made by a newer eosframework.
+        StartRefused: the schema was made by a newer eosframework, or the role may not use it.
         DatabaseAway: the database cannot be had.
     """
+    require_grants(database, PERSISTER_GRANTS)
     revisions = tuple(pending(database))
     doing = f"read the tables of {database.display}"
     with translating(doing), database.engine().connect() as connection:

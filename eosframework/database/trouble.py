@@ -6,9 +6,10 @@ said that the transaction is undone, or is gone without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -23,6 +24,13 @@ from eosframework.errors import DatabaseAway, DatabaseFault, DatabaseRefused, Eo
 
 _LAST_WORDS = {"FATAL", "PANIC"}
 """With an error of this severity the server ends the connection."""
+
+
+_DENIED_SCHEMA = re.compile(r"permission denied for schema (\S+)")
+_MAY_USE = (
+    "as its owner, grant it: GRANT USAGE ON SCHEMA {schema} (CREATE as well, to make tables in it) "
+    "TO the user in database.dsn"
+)
 
 
 class Category(StrEnum):
@@ -132,6 +140,8 @@ def explain(error: psycopg.Error | DBAPIError, doing: str) -> EosError:
         return DatabaseAway(f"could not {doing}: {one_line(str(error))}")
     failure = classify(original)
     reason = _reason(original)
+    if schema := _DENIED_SCHEMA.match(reason):
+        failure = replace(failure, mend=_MAY_USE.format(schema=schema[1]))
     mend = f"; {failure.mend}" if failure.mend else ""
     message = f"could not {doing}: {failure.meaning}: {reason}{_state(original)}{mend}"
     if failure.category is Category.MEND:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Iterator
 
 from eosframework.config import Guarantee
 from eosframework.doctor.findings import Check, Observation, Severity
 from eosframework.doctor.snapshot import Snapshot
+
+BROKER_TRANSACTIONS_PER_SECOND = 300
+"""What one core of a broker was measured to commit beside the workers (docs/scale.md)."""
 
 _PRODUCER_TIMEOUTS = ("message.timeout.ms", "socket.timeout.ms")
 
@@ -65,6 +69,31 @@ def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
             f"transaction.timeout.ms={snapshot.transaction_timeout_ms}",
             mend=f"--set worker.transaction_timeout_seconds={interval / 2000:g}",
         )
+
+
+def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find more transactions a second than brokers are known to bear."""
+    worker = snapshot.settings.worker
+    if worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    existing = snapshot.existing(*snapshot.sources)
+    tasks = [
+        max((existing[s.topic].partitions for s in part.sources if s.topic in existing), default=0)
+        for part in snapshot.graph.sub_topologies
+    ]
+    together = worker.partitions_per_producer
+    rate = sum(-(-count // together) for count in tasks) / worker.commit_interval_seconds
+    limit = BROKER_TRANSACTIONS_PER_SECOND * len(snapshot.brokers.read())
+    if rate <= limit:
+        return
+    yield Observation(
+        f"{sum(tasks)} tasks",
+        f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}, "
+        f"worker.partitions_per_producer={together}: up to {rate:,.0f} transactions a second",
+        expected=f"{limit:,} or fewer, {BROKER_TRANSACTIONS_PER_SECOND} for each broker",
+        mend=f"--set worker.partitions_per_producer={together * math.ceil(rate / limit)}, where "
+        "worker.ids is derived and no worker runs; or a longer worker.commit_interval_seconds",
+    )
 
 
 def heartbeats(snapshot: Snapshot) -> Iterator[Observation]:
@@ -191,6 +220,15 @@ CHECKS = (
         "partition away.",
         "--set worker.transaction_timeout_seconds=SECONDS",
         poll_interval,
+    ),
+    Check(
+        "transaction-rate",
+        Severity.NOTE,
+        f"up to {BROKER_TRANSACTIONS_PER_SECOND} transactions a second for each broker",
+        "Each task commits by itself in each interval. Brokers that cannot keep up make rounds of "
+        "commits long: outputs come later, and workers with a backlog stretch the interval.",
+        "--set worker.partitions_per_producer=N, where no worker runs",
+        transaction_rate,
     ),
     Check(
         "heartbeats",

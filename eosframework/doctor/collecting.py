@@ -14,7 +14,8 @@ from eosframework.doctor.event_times import next_event_times
 from eosframework.doctor.findings import Seen, Unseen, not_asked
 from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts, gather, persisted_topics, sink_topics, source_topics
 from eosframework.kafka.leases import task_names
 from eosframework.kafka.registry import Registry

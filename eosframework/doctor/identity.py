@@ -8,7 +8,7 @@ from functools import partial
 from eosframework.doctor.findings import Check, Observation, Seen, Severity, Unseen
 from eosframework.doctor.snapshot import Snapshot
 from eosframework.errors import StartRefused, TopologyError
-from eosframework.kafka.admin import GroupFacts
+from eosframework.kafka.facts import GroupFacts
 from eosframework.kafka.guards import (
     refuse_another_application,
     refuse_another_cluster,

@@ -8,7 +8,13 @@ from eosframework.config import Guarantee, Ids
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import grant
 from eosframework.doctor.snapshot import Snapshot
-from eosframework.kafka.access import Access, tables_access, topic_access
+from eosframework.kafka.access import (
+    Access,
+    merged,
+    purging_access,
+    tables_access,
+    topic_access,
+)
 from eosframework.txnid import tables_group
 
 
@@ -17,8 +23,12 @@ def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
     groups = {snapshot.graph.application: snapshot.group}
     if snapshot.tables_group is not None:
         groups[tables_group(snapshot.graph.application)] = snapshot.tables_group
-    needed = topic_access(snapshot.graph, snapshot.sources, snapshot.sinks)
-    for access in dict.fromkeys([*needed, *tables_access(snapshot.graph)]):
+    needed = [
+        *topic_access(snapshot.graph, snapshot.sources, snapshot.sinks),
+        *tables_access(snapshot.graph),
+        *purging_access(snapshot.graph, snapshot.settings),
+    ]
+    for access in merged(needed):
         if access.kind == "Topic":
             found = snapshot.existing(access.name or "").get(access.name or "")
             allowed = found.allowed if found else None

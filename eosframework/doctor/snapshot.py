@@ -9,7 +9,7 @@ from typing import Any
 
 from eosframework.config import Settings
 from eosframework.doctor.findings import Seen
-from eosframework.kafka.admin import GroupFacts, TopicFacts, Values
+from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts
 from eosframework.kafka.transactions.coordinators import Listed
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import CHANGE_TOPIC, alter_topic
 from eosframework.doctor.snapshot import EventTimes, Snapshot, number_of
-from eosframework.kafka.admin import TopicFacts, Values
+from eosframework.kafka.facts import TopicFacts, Values
 
 
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,15 @@ from confluent_kafka.admin import (
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, Asking
+from eosframework.kafka.facts import (
+    GroupFacts,
+    TopicFacts,
+    Values,
+    group_facts,
+    operation_names,
+    setting_values,
+    topic_facts,
+)
 from eosframework.kafka.positions import committed_position
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
@@ -34,79 +44,9 @@ _NOT_YET = TAKE_A_MOMENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
+_TURN_SECONDS = 0.5
 _COMMITTED_TURN_SECONDS = 2.0
 """Ctrl-C is noticed after as long."""
-
-
-Values = Mapping[str, str | None]
-"""Settings of a broker or a topic by name; a value is None where it is secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a partition is: ids of brokers.
-
-    Args:
-        leader: None: it has none, so it can be neither read nor written.
-        in_sync: those of the replicas that have everything.
-    """
-
-    partition: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What the cluster says about a topic. One that does not exist has no partitions.
-
-    Args:
-        max_message_bytes: 0: it cannot be read.
-        values: the topic's settings, those that it has from the brokers too; None: they cannot
-            be read.
-        allowed: operations that this principal may perform on it; None: brokers do not say.
-    """
-
-    exists: bool
-    topic_id: str = ""
-    partitions: int = 0
-    replication_factor: int = 0
-    max_message_bytes: int = 0
-    values: Values | None = None
-    allowed: frozenset[str] | None = None
-    placements: tuple[Placement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member of a consumer group.
-
-    Args:
-        name: by which it comes back, else its client id.
-        host: where it is, as its coordinator sees it.
-        partitions: that it was given.
-    """
-
-    name: str
-    host: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """What the coordinator says about a consumer group; one that does not exist has no members.
-
-    Args:
-        allowed: operations that this principal may perform on it; None: brokers do not say.
-        instances: of each member the name by which it comes back; None: it has none.
-        members: each with what it was given.
-    """
-
-    client_ids: tuple[str, ...] = ()
-    allowed: frozenset[str] | None = None
-    instances: tuple[str | None, ...] = ()
-    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +71,17 @@ class ClusterAdmin(Asking):
         self._readers: dict[tuple[str, bool], Consumer] = {}
 
     def cluster_id(self) -> str:
-        """Return the id that the cluster got when it was formatted."""
-        return str(self._ask(self._client.describe_cluster).cluster_id)
+        """Return the id that the cluster got when it was formatted, as any broker tells it.
+
+        `describe_cluster` tells it too, but waits for the one broker that librdkafka takes for the
+        controller: where that one has just died, for as long as its session lasts.
+        """
+        deadline = time.monotonic() + self._deadline_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(KafkaException):
+                return str(self._client.cluster_id(timeout=min(left, _TURN_SECONDS)))
+            self._client.poll(0)
+        raise self._unreachable()
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
         """Return what this principal may do with the cluster itself; None: brokers do not say."""
@@ -142,7 +91,7 @@ class ClusterAdmin(Asking):
                 include_authorized_operations=True, request_timeout=request_timeout
             )
 
-        return _operations(self._ask(ask).authorized_operations)
+        return operation_names(self._ask(ask).authorized_operations)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Return the facts of each topic, also of those that do not exist."""
@@ -156,7 +105,7 @@ class ClusterAdmin(Asking):
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
         values = self._topic_values([name for name, found in described.items() if found])
-        return {name: _topic_facts(topic, values.get(name)) for name, topic in described.items()}
+        return {name: topic_facts(topic, values.get(name)) for name, topic in described.items()}
 
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None where they may not be read, or it hangs."""
@@ -175,7 +124,9 @@ class ClusterAdmin(Asking):
             },
             absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED, *UNANSWERED),
         )
-        return {int(resource.name): _values(entries) for resource, entries in answers.items()}
+        return {
+            int(resource.name): setting_values(entries) for resource, entries in answers.items()
+        }
 
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
         """Create those that do not exist and return their names.
@@ -230,14 +181,7 @@ class ClusterAdmin(Asking):
             ),
             absent=(KafkaError.GROUP_ID_NOT_FOUND,),
         )[group]
-        if described is None:
-            return GroupFacts()
-        return GroupFacts(
-            client_ids=tuple(member.client_id for member in described.members),
-            allowed=_operations(described.authorized_operations),
-            instances=tuple(member.group_instance_id or None for member in described.members),
-            members=tuple(map(_member, described.members)),
-        )
+        return group_facts(described)
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
@@ -365,7 +309,7 @@ class ClusterAdmin(Asking):
             lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
             absent=(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART),
         )
-        return {resource.name: _values(entries) for resource, entries in answers.items()}
+        return {resource.name: setting_values(entries) for resource, entries in answers.items()}
 
     def _wait_until_described(self, names: Sequence[str]) -> None:
         """Return once brokers describe new topics: they learn of them a moment later."""
@@ -384,53 +328,6 @@ def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[Ka
         if answer.error is not None:
             raise KafkaException(answer.error)
     return answers
-
-
-def _member(member: Any) -> GroupMember:
-    given = member.assignment.topic_partitions if member.assignment else ()
-    return GroupMember(
-        member.group_instance_id or member.client_id,
-        member.host.removeprefix("/"),
-        tuple(sorted(TopicPartition(entry.topic, entry.partition) for entry in given)),
-    )
-
-
-def _topic_facts(topic: Any, values: Values | None) -> TopicFacts:
-    if topic is None:
-        return TopicFacts(exists=False)
-    return TopicFacts(
-        exists=True,
-        topic_id=str(topic.topic_id),
-        partitions=len(topic.partitions),
-        replication_factor=min(len(partition.replicas) for partition in topic.partitions),
-        max_message_bytes=int((values or {}).get("max.message.bytes") or 0),
-        values=values,
-        allowed=_operations(topic.authorized_operations),
-        placements=tuple(
-            Placement(
-                partition=partition.id,
-                leader=_broker(partition.leader),
-                replicas=tuple(node.id for node in partition.replicas),
-                in_sync=tuple(node.id for node in partition.isr),
-            )
-            for partition in topic.partitions
-        ),
-    )
-
-
-def _broker(node: Any) -> int | None:
-    return None if node is None or node.id < 0 else node.id
-
-
-def _values(entries: Mapping[str, Any] | None) -> Values | None:
-    return None if entries is None else {name: entry.value for name, entry in entries.items()}
-
-
-def _operations(answered: Sequence[Any] | None) -> frozenset[str] | None:
-    """Return operations as Kafka's tools write them, for example DescribeConfigs."""
-    if answered is None:
-        return None
-    return frozenset("".join(map(str.capitalize, o.name.split("_"))) for o in answered)
 
 
 def _not_created(name: str, error: KafkaError) -> str:

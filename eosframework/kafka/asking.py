@@ -56,6 +56,20 @@ QUESTION_FAILED = (EosError, KafkaException)
 """What a question ends with that has no answer."""
 
 
+class AccessDenied(StartRefused):
+    """This principal may not even describe a resource.
+
+    Args:
+        kind: topic, group or cluster.
+        name: of the resource; None: the cluster.
+    """
+
+    def __init__(self, message: str, kind: str, name: str | None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+
+
 class Asking:
     """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time."""
 
@@ -152,14 +166,17 @@ class Asking:
         )
 
 
-def _denied(kind: str, about: object) -> StartRefused:
+def _denied(kind: str, about: object) -> AccessDenied:
+    name: str | None = None
     if kind == "cluster":
         what, needed = "the cluster", "Describe and DescribeConfigs on the cluster"
     else:
-        name = getattr(about, "topic", None) or getattr(about, "name", None) or about
+        name = str(getattr(about, "topic", None) or getattr(about, "name", None) or about)
         what = f"{kind} {name!r}"
         needed = f"Describe on {what}"
-    return StartRefused(
+    return AccessDenied(
         f"{what} may not be described by this principal; grant {needed} "
-        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)"
+        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)",
+        kind,
+        name,
     )

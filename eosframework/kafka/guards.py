@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.access import tables_access, topic_access
-from eosframework.kafka.admin import ClusterAdmin, GroupFacts, TopicFacts, Values
+from eosframework.kafka.access import Access, worker_access
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.leases import (
     given_ids,
     id_entries,
@@ -22,6 +23,7 @@ from eosframework.kafka.leases import (
 )
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.own_topics import changelog_topics, refuse_unfit_topics
+from eosframework.kafka.permissions import naming_what_is_needed, refuse_denied
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.registry import (
     APPLICATION,
@@ -31,10 +33,25 @@ from eosframework.kafka.registry import (
     owner_key,
     topic_key,
 )
+from eosframework.kafka.resetting import refuse_unfinished_reset
+from eosframework.kafka.sharing import refuse_other_sharing, sharing_entries
+from eosframework.kafka.upgrades import (
+    refuse_changes,
+    topology_changes,
+    topology_entry,
+    unread_ways,
+)
 from eosframework.kafka.verification import require_verified
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId, co_partitioned
+from eosframework.txnid import (
+    DerivedIds,
+    IdSource,
+    TransactionalId,
+    co_partitioned,
+    tables_group,
+)
+from eosframework.upgrading import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,10 @@ class Facts:
         topics: every topic that the graph names, existing or not.
         committed: positions of the application's group in all source partitions.
         group: the application's.
+        tables_group: the one that fills its tables.
         brokers: settings of each broker; None: they may not be read.
+        changes: of the topology since a worker started last.
+        unread: topics among these that hold what is not read.
     """
 
     cluster_id: str
@@ -54,8 +74,11 @@ class Facts:
     registered: Registered
     committed: Sequence[Position] = ()
     group: GroupFacts = field(default_factory=GroupFacts)
+    tables_group: GroupFacts = field(default_factory=GroupFacts)
     brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
     ids: Sequence[TransactionalId] = ()
+    changes: Sequence[Change] = ()
+    unread: frozenset[str] = frozenset()
 
     @property
     def partitions(self) -> dict[str, int]:
@@ -98,8 +121,10 @@ def check_start(
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    registry.ensure()
-    facts = gather(graph, admin, registry)
+    with naming_what_is_needed(_needed(graph, settings)):
+        registry.ensure()
+        registry.require_access()
+        facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
     refuse(graph, settings, facts)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         require_verified(
@@ -130,8 +155,9 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
             }
         )
     )
-    # First of the questions about the group: of one that is denied, others only time out.
-    group = admin.describe_group(graph.application)
+    # First of the questions about the groups: of one that is denied, others only time out.
+    group = _group(graph.application, bool(graph.sub_topologies), admin)
+    filling = _group(tables_group(graph.application), bool(graph.persisters), admin)
     brokers = admin.broker_settings()
     partitions = [
         TopicPartition(topic, number)
@@ -145,8 +171,13 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         registered=registered,
         committed=_committed(graph.application, partitions, registered, admin),
         group=group,
+        tables_group=filling,
         brokers=brokers,
     )
+
+
+def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupFacts:
+    return admin.describe_group(name) if is_used else GroupFacts()
 
 
 def _committed(
@@ -170,6 +201,13 @@ def _committed(
     return [settled.get(position.topic_partition, position) for position in found]
 
 
+def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
+    """Return the facts with what differs from the topology that ran before."""
+    changes = topology_changes(graph, facts.registered, facts.topics)
+    unread = unread_ways(graph.application, changes, settings.kafka, admin)
+    return replace(facts, changes=changes, unread=unread)
+
+
 def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     """Apply every rule.
 
@@ -178,15 +216,18 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         TopologyError: sources of a sub-topology are not co-partitioned.
     """
     refuse_another_cluster(graph, facts)
+    refuse_unfinished_reset(graph.application, facts.registered)
     refuse_another_application(graph, facts)
     refuse_missing_topics(graph, facts)
-    refuse_denied_access(graph, facts)
+    refuse_denied_access(graph, settings, facts)
     for part in graph.sub_topologies:
         counts = {source.topic: facts.partitions[source.topic] for source in part.sources}
         co_partitioned(part.name, counts)
     refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
+    refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
     refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
+    refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
     refuse_lost_offsets(graph.application, facts.registered, facts.committed)
     refuse_long_transactions(settings, facts)
 
@@ -225,6 +266,9 @@ def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
                 entries[owner_key(source.topic, part.name)] = {}
     known = facts.registered.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
+    lacking |= topology_entry(graph, facts.registered, facts.topics)
+    for number in {task.partitions_per_producer for task in facts.ids if task.leased is None}:
+        lacking |= sharing_entries(number, facts.registered)
     return lacking | id_entries(graph, facts.ids, facts.registered)
 
 
@@ -262,7 +306,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     """Raise if a topic does not exist: brokers would create it as they please, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
-    sinks = {*sink_topics(graph), *changelog_topics(graph)}
+    sinks = {*sink_topics(graph), *changelog_topics(graph), *(r.topic for r in graph.repartitions)}
     if sources := [topic for topic in missing if topic not in sinks]:
         raise StartRefused(
             f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
@@ -275,21 +319,18 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
         )
 
 
-def refuse_denied_access(graph: Graph, facts: Facts) -> None:
+def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None:
     """Raise if an ACL is missing that the first record would ask for."""
-    allowed = {f"Topic {name}": topic.allowed for name, topic in facts.topics.items()}
-    allowed[f"Group {graph.application}"] = facts.group.allowed
-    needed = [
-        *topic_access(graph, source_topics(graph), sink_topics(graph)),
-        *tables_access(graph),
-    ]
-    for access in needed:
-        if missing := access.missing(allowed.get(f"{access.kind} {access.name}")):
-            raise StartRefused(
-                f"this principal is not allowed {missing} on {access.kind.lower()} {access.name}, "
-                f"which the application needs; grant {missing} on {access.kind} {access.name} "
-                f"(`eosframework plan APP` lists every ACL a worker needs)"
-            )
+    allowed: dict[tuple[str, str | None], frozenset[str] | None] = {
+        ("Topic", name): topic.allowed for name, topic in facts.topics.items()
+    }
+    allowed["Group", graph.application] = facts.group.allowed
+    allowed["Group", tables_group(graph.application)] = facts.tables_group.allowed
+    refuse_denied(_needed(graph, settings), allowed)
+
+
+def _needed(graph: Graph, settings: Settings) -> list[Access]:
+    return worker_access(graph, settings, source_topics(graph), sink_topics(graph))
 
 
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:

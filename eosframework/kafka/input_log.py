@@ -29,6 +29,9 @@ from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing.ports import Fetched, RebalanceListener
 from eosframework.records import Position, TopicPartition
 
+FEW_RECORDS = 500
+"""Where so many came, their work is worth more than to wait for others."""
+
 FENCE_SECONDS = 0.5
 """How long librdkafka may take to tell of a fence that has emptied the assignment already."""
 
@@ -92,8 +95,8 @@ class KafkaInputLog:
             on_lost=rebalancing.lost,
         )
 
-    def fetch(self, limit: int, timeout_seconds: float) -> Fetched:
-        """Return at most `limit` messages, waiting only while there is none.
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
+        """Return at most `limit` messages; see `InputLog`.
 
         Raises:
             PositionLost: a position is no longer in the log.
@@ -105,6 +108,9 @@ class KafkaInputLog:
             messages = self._consume(1, timeout_seconds)
             if messages and limit > 1:
                 messages += self._consume(limit - 1, 0)
+        few = min(limit, FEW_RECORDS)
+        if gather_seconds > 0 and 0 < len(messages) < few:
+            messages += self._consume(few - len(messages), gather_seconds)
         ends: dict[TopicPartition, int] = {}
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
-from eosframework.kafka.registry import Registered, Registry
+from eosframework.kafka.registry import RESET, Registered, Registry
+from eosframework.kafka.sharing import require_same_sharing
 from eosframework.processing.ports import InputLog, Output
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -23,6 +24,8 @@ class RegistryLedger:
         registry: read to its end at least once.
         start: where a partition starts that was never committed.
         whole_topics: which start at their beginning, whatever `start` says.
+        members: asks for the client ids of the group's members; needed where partitions share
+            producers.
     """
 
     def __init__(
@@ -31,11 +34,14 @@ class RegistryLedger:
         registry: Registry,
         start: Start,
         whole_topics: Collection[str] = (),
+        members: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._application = application
         self._registry = registry
         self._start = start
         self._whole_topics = whole_topics
+        self._reset = registry.state.entries.get(RESET)
+        self._members = members
         self._seen = {
             (partition, task)
             for partition, leased in registry.state.leased.items()
@@ -75,8 +81,19 @@ class RegistryLedger:
         return self._registry.committed_marker(sub_topology, partition)
 
     def former_ids(self, by_task: ByTask) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed and are no more."""
-        return former_ids(self._registry.state, by_task)
+        """Return the ids under which the tasks' partitions were processed and are no more.
+
+        Where partitions share producers, all members of the group have to agree on how many; that
+        comes first, so that whoever does not fences nobody.
+
+        Raises:
+            RunError: they do not agree.
+            Retriable: that cannot be seen yet.
+        """
+        shared = {task.partitions_per_producer for task in by_task} - {1}
+        for number in shared:
+            require_same_sharing(number, self._client_ids())
+        return former_ids(self._refreshed() if shared else self._registry.state, by_task)
 
     def confirm_ids(self, by_task: ByTask) -> None:
         """Make sure that leased ids were not released since this worker started.
@@ -107,6 +124,25 @@ class RegistryLedger:
                 f"processed under transactional id {task}: an open transaction hides its end"
             )
 
+    def confirm_start(self) -> None:
+        """Make sure that the application was not reset while this worker was no member.
+
+        Raises:
+            RunError: it was: topics and stores are others than those that were found.
+            Retriable: that cannot be seen yet.
+        """
+        if self._refreshed().entries.get(RESET) != self._reset:
+            raise RunError(
+                f"application {self._application!r} was reset after this worker had started, so "
+                f"its stores and topics are others than those that it found; start it again"
+            )
+
+    def _client_ids(self) -> Collection[str]:
+        try:
+            return self._members()
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
+
     def _refreshed(self) -> Registered:
         """Read the registry on; a broker that leads it may have been lost just now."""
         try:
@@ -118,15 +154,16 @@ class RegistryLedger:
 def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
     """Return ids under which workers of an earlier topology, or with ids from elsewhere, may write.
 
-    These are derived ids of sub-topologies that read a partition's topic once, and ids that were
-    leased for it.
+    These are derived ids of sub-topologies that read a partition's topic once, each for as many
+    partitions as ever shared one, and ids that were leased for it.
     """
     former: set[str] = set()
     for task, partitions in by_task.items():
         for partition in partitions:
             former.update(
-                str(TransactionalId.make(task.application, owner, partition.partition))
+                str(TransactionalId(task.application, owner, partition.partition, None, together))
                 for owner in registered.owners.get(partition.topic, ())
+                for together in registered.sharing or (1,)
             )
             former.update(map(str, registered.leased.get(partition, ())))
         former.discard(str(task))

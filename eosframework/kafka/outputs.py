@@ -200,13 +200,13 @@ class KafkaRound:
         self._request_timeout_seconds = request_timeout_seconds
         self._deadline = Deadline(seconds)
         self._stalled = threading.Event()
-        self._began_at = self._answered_at = time.monotonic()
+        self.began_at = self._answered_at = time.monotonic()
         self._calls = crew.start(self._send, commits)
 
     @property
     def took_seconds(self) -> float:
         """How long it took until the last answer."""
-        return self._answered_at - self._began_at
+        return self._answered_at - self.began_at
 
     def is_done(self) -> bool:
         """Tell whether every call has returned."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin import TopicFacts
+from eosframework.kafka.facts import TopicFacts
 from eosframework.topology.graph import Graph, Repartition, SubTopology
 
 TOMBSTONES_KEPT_SECONDS = 7 * 86_400
@@ -24,12 +24,18 @@ class OwnRole(StrEnum):
 
     ROWS = "rows"
     REPARTITION = "repartition"
+    RETRY = "retry"
+    REPLAY = "replay"
     CHANGELOG = "changelog"
 
 
+_UNTIL_READ = {"retention.ms": "-1", "cleanup.policy": "delete"}
+
 SETTINGS: dict[OwnRole, dict[str, str]] = {
     OwnRole.ROWS: {"retention.ms": "-1"},
-    OwnRole.REPARTITION: {"retention.ms": "-1", "cleanup.policy": "delete"},
+    OwnRole.REPARTITION: _UNTIL_READ,
+    OwnRole.RETRY: _UNTIL_READ,
+    OwnRole.REPLAY: _UNTIL_READ,
     OwnRole.CHANGELOG: {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
@@ -64,9 +70,7 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopi
         partitions: number of partitions by topic; 0 for one that does not exist.
     """
     counts = _counts(graph, partitions)
-    found = [
-        OwnTopic(r.topic, OwnRole.REPARTITION, counts.get(r.topic)) for r in graph.repartitions
-    ]
+    found = [OwnTopic(r.topic, _role(r), counts.get(r.topic)) for r in graph.repartitions]
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     for part in graph.sub_topologies:
         found += [OwnTopic(s.changelog, OwnRole.CHANGELOG, tasks[part.name]) for s in part.stores]
@@ -76,6 +80,12 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopi
         if p.sub_topology is not None
     ]
     return {topic.name: topic for topic in found}
+
+
+def _role(repartition: Repartition) -> OwnRole:
+    if repartition.again is None:
+        return OwnRole.REPARTITION
+    return OwnRole.REPLAY if repartition.again.delay_ms is None else OwnRole.RETRY
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
@@ -122,7 +132,7 @@ def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
             f"cleanup.policy={wanted}"
         )
     retention = (found.values or {}).get("retention.ms")
-    if topic.role is OwnRole.REPARTITION and retention not in (None, "-1"):
+    if topic.settings is _UNTIL_READ and retention not in (None, "-1"):
         yield (
             f"has retention.ms={retention}, expected -1: records that a stopped application has "
             f"not read would be deleted. Set it: kafka-configs --alter --topic {topic.name} "

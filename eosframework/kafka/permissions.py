@@ -1,8 +1,9 @@
-"""Which topics a principal may not write: the error of a transaction does not say."""
+"""What a principal may not do: refused by name before it is needed, or found out afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -11,7 +12,58 @@ from confluent_kafka.admin import (
     AdminClient,
 )
 
+from eosframework.errors import StartRefused
+from eosframework.kafka.access import Access
+from eosframework.kafka.asking import AccessDenied
 from eosframework.kafka.defaults import admin_properties
+
+
+def refuse_denied(
+    needed: Iterable[Access], allowed: Mapping[tuple[str, str | None], frozenset[str] | None]
+) -> None:
+    """Raise if an ACL is missing that would be asked for later.
+
+    Args:
+        needed: what an application does.
+        allowed: operations by kind and name of a resource, as brokers say; None: they do not.
+
+    Raises:
+        StartRefused: names the first operation that is missing, and the resource.
+    """
+    for access in needed:
+        if missing := access.missing(allowed.get((access.kind, access.name))):
+            what = f"{access.kind.lower()} {access.name}"
+            raise StartRefused(
+                f"this principal is not allowed {missing} on {what}, which the application needs; "
+                f"{_grant(missing, access)}"
+            )
+
+
+@contextmanager
+def naming_what_is_needed(needed: Sequence[Access]) -> Generator[None]:
+    """Say of a resource that may not even be described what the application does with it.
+
+    Raises:
+        StartRefused: in place of the error that only says that describing is denied.
+    """
+    try:
+        yield
+    except AccessDenied as denied:
+        for access in needed:
+            if (access.kind.lower(), access.name) == (denied.kind, denied.name):
+                wanted = " and ".join(access.granted)
+                raise StartRefused(
+                    f"{denied.kind} {denied.name!r} may not be described by this principal; "
+                    f"{_grant(wanted, access)}, which includes Describe"
+                ) from denied
+        raise
+
+
+def _grant(operations: str, access: Access) -> str:
+    return (
+        f"grant {operations} on {access.kind} {access.name} "
+        f"(`eosframework plan APP` lists every ACL a worker needs)"
+    )
 
 
 def unwritable(

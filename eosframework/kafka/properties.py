@@ -15,6 +15,7 @@ import yaml
 from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
+from eosframework.config.secrets import is_secret
 from eosframework.errors import ConfigurationError
 from eosframework.logs import CLIENT_LOGGER
 
@@ -96,9 +97,16 @@ def _explained(reason: str, properties: Mapping[str, Any]) -> str:
         return f"kafka.properties: librdkafka has no property {name!r}; {hint}"
     named = re.search(r'property "([^"]+)"', reason)
     given = [name for name in properties if named and _REPORTED_AS.get(name, name) == named[1]]
+    if given and is_secret(given[0]):
+        return (
+            f"kafka.properties: {given[0]} cannot be used: librdkafka refuses its value; correct it"
+        )
     if given:
         value = properties[given[0]]
         return f"kafka.properties: {given[0]}={value!r} cannot be used: {reason}; correct it"
+    for name, value in properties.items():
+        if is_secret(name) and value:
+            reason = reason.replace(str(value), "…")
     return f"kafka.properties cannot be used: {reason}; correct or remove it"
 
 

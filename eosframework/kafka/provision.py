@@ -9,8 +9,9 @@ from typing import Any
 
 from eosframework.config import Ids, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
-from eosframework.kafka.access import needed_access
-from eosframework.kafka.admin import ClusterAdmin, TopicFacts, TopicToCreate
+from eosframework.kafka.access import Access, worker_access
+from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.guards import (
     Facts,
     gather,
@@ -18,12 +19,15 @@ from eosframework.kafka.guards import (
     retention_note,
     sink_topics,
     source_topics,
+    with_changes,
 )
 from eosframework.kafka.leases import refuse_moved_ids, task_names
 from eosframework.kafka.own_topics import own_topics
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.upgrades import refuse_changes
 from eosframework.topology.graph import Graph
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+from eosframework.upgrading import Change
 
 
 class TopicRole(StrEnum):
@@ -33,6 +37,8 @@ class TopicRole(StrEnum):
     SINK = "sink"
     ROWS = "rows"
     REPARTITION = "repartition"
+    RETRY = "retry"
+    REPLAY = "replay"
     CHANGELOG = "changelog"
     REGISTRY = "registry"
 
@@ -62,7 +68,10 @@ class Provision:
     """Everything an application needs, and what stands in its way.
 
     Args:
+        access: what the principal of its workers has to be allowed, and no more.
+        access_to_apply: what `apply` has to be allowed besides.
         refused: why a worker would refuse to start once everything is created; None: it starts.
+        changes: of the topology since a worker started last.
     """
 
     application: str
@@ -70,9 +79,11 @@ class Provision:
     consumer_group: str
     topics: tuple[PlannedTopic, ...]
     transactional_ids: tuple[str, ...]
-    acls: tuple[str, ...]
+    access: tuple[Access, ...]
+    access_to_apply: tuple[Access, ...]
     notes: tuple[str, ...]
     refused: str | None
+    changes: tuple[Change, ...] = ()
 
     @property
     def missing_sources(self) -> list[str]:
@@ -81,7 +92,15 @@ class Provision:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
-        return {**asdict(self), "producers": len(self.transactional_ids)}
+        return {
+            **asdict(self),
+            "access": [access.as_data() for access in self.access],
+            "access_to_apply": [access.as_data() for access in self.access_to_apply],
+            "producers": len(self.transactional_ids),
+            "acls": list(map(str, self.access)),
+            "acls_to_apply": list(map(str, self.access_to_apply)),
+            "changes": [change.as_data() for change in self.changes],
+        }
 
 
 def plan(
@@ -103,7 +122,7 @@ def plan(
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
-    facts = gather(graph, admin, registry)
+    facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
     registry_facts = admin.describe_topics([registry.topic])[registry.topic]
     topics = (
         *_planned(graph, settings, facts.topics),
@@ -111,11 +130,11 @@ def plan(
     )
     note = retention_note(facts)
     ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
-    access = needed_access(
+    access = worker_access(
         graph,
+        settings,
         source_topics(graph),
         sink_topics(graph),
-        registry.topic,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
     return Provision(
@@ -123,10 +142,12 @@ def plan(
         cluster_id=facts.cluster_id,
         consumer_group=graph.application,
         topics=topics,
-        transactional_ids=tuple(map(str, ids)),
-        acls=tuple(map(str, access)),
+        transactional_ids=tuple(dict.fromkeys(map(str, ids))),
+        access=tuple(access),
+        access_to_apply=tuple(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
         notes=() if note is None else (note,),
         refused=_refusal(graph, settings, facts, topics) or no_ids,
+        changes=tuple(facts.changes),
     )
 
 
@@ -138,10 +159,13 @@ def apply(
     What exists is not changed, and source topics are somebody else's: they are not created.
 
     Raises:
+        StartRefused: the topology has changed so that no worker would start on it.
         ConfigurationError: the cluster does not take a topic.
         ClusterUnreachable: no broker answered in time.
     """
     planned = plan(graph, settings, admin, registry)
+    lasting = [change for change in planned.changes if change.verdict.is_refused]
+    refuse_changes(graph.application, lasting, (), ())
     created = admin.create_topics(
         [
             TopicToCreate(

@@ -1,7 +1,7 @@
 """Removes records that nobody will read again from topics of the application's own.
 
-Deleting needs Delete on the topic. Where that is denied the topic grows until its retention
-removes them; nothing else suffers.
+Deleting needs Delete on the topic, without which no worker starts. Where that is taken away later
+the topic grows until its retention removes them; nothing else suffers.
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ class Rebalancing:
 
         def take_over() -> None:
             positions = self._listener.assigned([from_kafka(p) for p in partitions])
-            consumer.assign([_start(position) for position in positions])
-            consumer.pause(partitions)
+            starts = [_start(position) for position in positions]
+            consumer.assign(starts)
+            consumer.pause(starts)
 
         if not self._takes or not self._attempt(take_over):
             consumer.assign([])

@@ -7,7 +7,10 @@ other's:
     topic/TOPIC                           {"topic_id": …, "partitions": 4}
     owner/TOPIC/SUB_TOPOLOGY              {}   it was processed under this one's derived ids
     leased/TOPIC/NUMBER/ID                {"application": …, "sub_topology": …}   …or under this id
+    sharing/NUMBER                        {}   derived ids were for so many partitions each
     ids                                   {"from": "leased"}   where ids come from since then
+    topology                              what ran last, by `upgrading`
+    reset                                 {"begun_at": …} or, once it was through, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
 
 Other owners of progress (relays, backfills) add keys of their own; they are kept as they are.
@@ -25,7 +28,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.kafka.access import registry_access
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.permissions import refuse_denied
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.processing.ports import Output
@@ -35,6 +40,7 @@ from eosframework.txnid import TransactionalId, registry_topic
 VERSION = 1
 APPLICATION = "application"
 IDS = "ids"
+RESET = "reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Registered:
         owners: by source topic, the sub-topologies that processed it under derived ids, sorted.
         leased: by partition, the leased ids under which it was ever processed and that are not
             released.
+        sharing: how many partitions ever shared a derived id; none: one each.
         ids: where the ids of the last start came from.
         committed: partitions that were ever committed, with the id of their topic.
         entries: every entry as it was written.
@@ -66,6 +73,7 @@ class Registered:
     leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
         default_factory=dict[TopicPartition, tuple[TransactionalId, ...]]
     )
+    sharing: tuple[int, ...] = ()
     ids: Ids = Ids.DERIVED
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -76,6 +84,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
     leased: dict[TopicPartition, list[TransactionalId]] = {}
+    sharing: list[int] = []
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
@@ -83,6 +92,8 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
         elif kind == "owner":
             topic, _, sub_topology = rest.partition("/")
             owners.setdefault(topic, []).append(sub_topology)
+        elif kind == "sharing":
+            sharing.append(int(rest))
         elif kind == "committed":
             _, topic, number = rest.split("/")
             committed[TopicPartition(topic, int(number))] = value["topic_id"]
@@ -97,6 +108,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
         owners={topic: tuple(names) for topic, names in owners.items()},
         committed=committed,
         leased={partition: tuple(tasks) for partition, tasks in leased.items()},
+        sharing=tuple(sorted(sharing)),
         ids=Ids(entries.get(IDS, {}).get("from", Ids.DERIVED)),
         entries=dict(entries),
     )
@@ -121,6 +133,7 @@ class Registry:
         replication_factor: int | None = None,
     ) -> None:
         self.topic = registry_topic(application)
+        self._application = application
         self._settings = settings
         self._admin = admin
         self._replication_factor = replication_factor
@@ -143,9 +156,11 @@ class Registry:
         Raises:
             StartRefused: a topic of this name exists and would forget what it holds.
         """
-        if self._admin.create_topics([self.as_topic()]):
+        # Looked for first: whoever may not create topics may not ask for one that is there, too.
+        facts = self._admin.describe_topics([self.topic])[self.topic]
+        if not facts.exists and self._admin.create_topics([self.as_topic()]):
             return True
-        policy = self._admin.topic_setting([self.topic], "cleanup.policy")[self.topic]
+        policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
             raise StartRefused(
                 f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
@@ -153,6 +168,15 @@ class Registry:
                 f"cleanup.policy=compact on it"
             )
         return False
+
+    def require_access(self) -> None:
+        """Refuse a principal that may not read and write the topic, which exists.
+
+        Raises:
+            StartRefused: names what is missing.
+        """
+        allowed = self._admin.describe_topics([self.topic])[self.topic].allowed
+        refuse_denied([registry_access(self._application)], {("Topic", self.topic): allowed})
 
     def refresh(self) -> Registered:
         """Read what came since the last time and return everything.
@@ -247,6 +271,11 @@ def owner_key(topic: str, sub_topology: str) -> str:
 def leased_key(partition: TopicPartition, id_: str) -> str:
     """Return the key that says that a partition is processed under a leased id."""
     return f"leased/{partition.topic}/{partition.partition}/{id_}"
+
+
+def sharing_key(partitions_per_producer: int) -> str:
+    """Return the key that says that so many partitions shared a derived id."""
+    return f"sharing/{partitions_per_producer}"
 
 
 def committed_key(sub_topology: str, partition: TopicPartition) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from eosframework.config import KafkaSettings
+from eosframework.kafka.access import topic_written
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.permissions import naming_what_is_needed
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.snapshot import read_ranges
@@ -73,7 +75,8 @@ class RegistryPositions:
     def missing(self, topics: Iterable[str]) -> list[str]:
         """Return those topics that do not exist, after asking brokers to create them."""
         wanted = sorted(topics)
-        missing = self._not_there(wanted)
+        with naming_what_is_needed([topic_written(topic) for topic in wanted]):
+            missing = self._not_there(wanted)
         if missing and self._create_by_use(missing):
             deadline = time.monotonic() + CREATION_SECONDS
             while missing and time.monotonic() < deadline:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin import ClusterAdmin, TopicFacts
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.guards import (
     Facts,
     gather,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,9 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.defaults import consumer_properties, producer_properties
 from eosframework.kafka.group import GroupSettings
+from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.sharing import sharing_client_id
 from eosframework.txnid import tables_group
 
 LONGEST_LINGER_MS = 50
@@ -36,6 +39,33 @@ def producer_client(settings: Settings, smallest_output_bytes: int | None) -> di
     properties.setdefault("linger.ms", min(LONGEST_LINGER_MS, half_interval_ms))
     if smallest_output_bytes is not None:
         properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest_output_bytes))
+    return properties
+
+
+def producers(
+    settings: Settings, smallest_output_bytes: int | None = None, topics: Sequence[str] = ()
+) -> KafkaOutputs:
+    """Return what takes ids and writes outside a worker; whoever asks for it stops it.
+
+    Args:
+        settings: how to reach the cluster, and how long a transaction may last.
+        smallest_output_bytes: of what is written to; None: it is not known, or nothing is written.
+        topics: what is written to, as far as that is known.
+    """
+    return KafkaOutputs(
+        producer_client(settings, smallest_output_bytes),
+        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        assume_transaction_verification=settings.kafka.assume_transaction_verification,
+        topics=topics,
+    )
+
+
+def consumer_client(settings: Settings) -> dict[str, Any]:
+    """Return properties of a member of the application's group that runs tasks."""
+    properties = client_properties(settings.kafka, Role.CONSUMER)
+    together = settings.worker.partitions_per_producer
+    properties["client.id"] = sharing_client_id(str(properties["client.id"]), together)
     return properties
 
 
@@ -79,7 +109,7 @@ def effective_consumer(application: str, settings: Settings) -> dict[str, Any]:
     Raises:
         ConfigurationError: names the property that would break the guarantee.
     """
-    client = client_properties(settings.kafka, Role.CONSUMER)
+    client = consumer_client(settings)
     return consumer_properties(
         {**client, **group_settings(application, settings, None).properties()}
     )

@@ -144,6 +144,17 @@ _TRANSACTIONS = (
         WORKERS,
     ),
     Metric(
+        "retries_total",
+        Kind.COUNTER,
+        "Records that failed and were sent to wait for another attempt; one that an abort repeats "
+        "counts again.",
+        "0; some while what a function calls is away.",
+        "What waits has the error in its headers. Without an end in sight, mend the cause before "
+        "the last delay has passed: then they are dead letters.",
+        (),
+        WORKERS,
+    ),
+    Metric(
         "skipped_records_total",
         Kind.COUNTER,
         "Records or rows that failed and were left out, as `on_error: skip` says.",

@@ -79,6 +79,7 @@ def _reading(view: WorkerView, seen: ClientsSeen) -> Figures:
     return {
         "records_read_total": _by_label(view.measured.read),
         "dead_letters_total": _one(counts.dead_letters),
+        "retries_total": _one(counts.retries),
         "skipped_records_total": _one(counts.skipped),
         "tasks": _by_label(Counter(task.state for task in view.tasks)),
         "rebalances_total": _one(seen.rebalances),

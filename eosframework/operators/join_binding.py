@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import Entry
 from eosframework.operators.history import History
 from eosframework.operators.ports import WholeTopic
@@ -51,6 +52,7 @@ class JoinBinding:
         self._sessions = sessions
         self._topics = topics
         self._alarms = alarms
+        self._chunks: dict[str, Chunks] = {}
 
     def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
         """Return what runs a node."""
@@ -71,7 +73,7 @@ class JoinBinding:
     def _table(self, node: Table) -> Any:
         session = self._sessions[node.store.name]
         if node.history_ms is not None:
-            return History(session, node.row, node.history_ms, self._alarms.ends)
+            return self._history(node, self._alarms.ends)
         return changing(session) if node.children else keeping(session)
 
     def _stream_join(self, node: StreamJoin) -> StreamJoining:
@@ -89,7 +91,7 @@ class JoinBinding:
         origin = view.origin
         if not isinstance(origin, Table) or origin.history_ms is None:
             return self._row(view)
-        row_at = self._history(origin).row_at
+        row_at = self._history(origin, Alarm()).row_at
         show = showing(_shows(view))
 
         def look(key: bytes, time: int, stream_time: int) -> Entry | None:
@@ -107,7 +109,7 @@ class JoinBinding:
             case Table(history_ms=None) | Aggregate():
                 return self._sessions[view.origin.store.name].get
             case Table():
-                return self._history(view.origin).row
+                return self._history(view.origin, Alarm()).row
             case TableJoin():
                 join = view.origin
                 left, right = self._row(join.left), self._row(join.right)
@@ -115,11 +117,13 @@ class JoinBinding:
             case GlobalTable():
                 return _whole(self._topics[view.origin.topic], view.origin)
 
-    def _history(self, table: Table) -> History:
-        """Return what only looks: what is over is removed by the table's own operator."""
+    def _history(self, table: Table, alarm: Alarm) -> History:
+        """Return the past of a table; what only looks gets an alarm that nobody hears."""
         assert table.history_ms is not None, "only tables with a past have one"
-        session = self._sessions[table.store.name]
-        return History(session, table.row, table.history_ms, Alarm())
+        name = table.store.name
+        if name not in self._chunks:
+            self._chunks[name] = Chunks(self._sessions[name])
+        return History(self._chunks[name], table.row, table.history_ms, alarm)
 
 
 def _whole(topic: WholeTopic, table: GlobalTable) -> Row:

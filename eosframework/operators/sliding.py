@@ -54,11 +54,14 @@ class SlidingWindows(SpanOperator):
         right = around.right
         if right is not None and right.timestamp > timestamp:
             touched += self._behind(around, timestamp + 1, right)
-        touched = [
-            s._replace(closed=True) if self.closes_at(s) <= now else s for s in sorted(touched)
-        ]
-        needed = (s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates))
-        self._store(key, sorted([*needed, *touched]), noted)
+        touched.sort()
+        if self.closes_at(touched[0]) <= now:
+            touched = [s._replace(closed=True) if self.closes_at(s) <= now else s for s in touched]
+        if kept and self.ends_at(kept[0]) <= now:
+            kept = [
+                s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates)
+            ]
+        self._store(key, sorted([*kept, *touched]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]
@@ -74,6 +77,10 @@ class SlidingWindows(SpanOperator):
         """
         return self._closes_after(span.end) + self.window.size_ms + 1
 
+    def _first_due(self, spans: Sequence[Span]) -> int:
+        """Return the same, of windows that end in the order in which they begin."""
+        return self.ends_at(spans[0]) if self._shows_updates else super()._first_due(spans)
+
     def _closes_after(self, end: int) -> int:
         return end + self.window.grace_ms + 1
 
@@ -85,24 +92,25 @@ class SlidingWindows(SpanOperator):
         kept: list[Span] = []
         touched: list[Span] = []
         for span in spans:
-            around.starts.add(span.start)
-            if span.end < timestamp:
-                around.left, around.previous = span, span.timestamp
-            elif span.end == timestamp and span.timestamp < timestamp:
-                around.previous = span.timestamp
-            elif span.end > timestamp >= span.start:
+            start, end, latest, _, _ = span
+            around.starts.add(start)
+            if end < timestamp:
+                around.left, around.previous = span, latest
+            elif end == timestamp and latest < timestamp:
+                around.previous = latest
+            elif end > timestamp >= start:
                 around.right = span
-            if span.start <= timestamp <= span.end:
+            if start <= timestamp <= end:
                 touched.append(self._with(span, value, timestamp))
             else:
                 kept.append(span)
         return around, kept, touched
 
     def _with(self, span: Span, value: Any, timestamp: int) -> Span:
+        start, end, latest, closed, _ = span
         aggregate = self._fold.then(self._value(span), value)
-        return span._replace(
-            timestamp=max(span.timestamp, timestamp), raw=self._form.encode_value(aggregate)
-        )
+        raw = self._form.encode_value(aggregate)
+        return Span(start, end, max(latest, timestamp), closed, raw)
 
     def _new(
         self, around: _Around, start: int, timestamp: int, before: Span | None, value: Any

@@ -114,12 +114,16 @@ class SpanOperator(TimedOperator):
         if not spans:
             self._session.delete(DATA + key)
             return
-        due = min(self._next(span) for span in spans)
+        due = self._first_due(spans)
         if noted is None or due < noted:
             self._agenda.add(due, key)
             self.alarm.set(due)
             noted = due
         self._session.put(DATA + key, (tuple(spans), noted))
+
+    def _first_due(self, spans: Sequence[Span]) -> int:
+        """Return the first stream time at which one of these is due."""
+        return min(map(self._next, spans))
 
     def _next(self, span: Span) -> int:
         is_over = span.closed or self._shows_updates

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from eosframework.errors import RecordFailed
+from eosframework.errors import RecordFailed, SchemasAway
 from eosframework.persisting.ports import Batch, Claim, Deletion, RefusedRow, Row, TableRows
 from eosframework.processing.failures import describe, summary
 from eosframework.processing.ports import Message
@@ -46,6 +46,7 @@ class RowMaker:
         Raises:
             RecordFailed: a record gives no row and the policy is to fail; the batch holds
                 everything before it.
+            SchemasAway: the registry does not answer; the batch cannot be used any more.
         """
         values = self._decoded(messages)
         if values is None:
@@ -58,6 +59,8 @@ class RowMaker:
         """Return all values without a loop in Python; None: not every one can be decoded."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
+        except SchemasAway:
+            raise
         except Exception:
             return None
         # A decoder that raises StopIteration ends map() without an error.
@@ -67,6 +70,8 @@ class RowMaker:
         for message in messages:
             try:
                 value = self._decode_value(message.value())
+            except SchemasAway:
+                raise
             except Exception as error:
                 self._give_up(self._persister.on_error, "", message, error, batch)
             else:
@@ -89,6 +94,8 @@ class RowMaker:
                 made = [self._row(table, message, value)]
             else:
                 made = _listed(table.row.call(self._record(message, value)))
+        except SchemasAway:
+            raise
         except Exception as error:
             self._give_up(table.on_error, table.table, message, error, batch)
             return

@@ -39,6 +39,7 @@ from eosframework.errors import (
     PositionLost,
     RecordFailed,
     RowRefused,
+    SchemasAway,
     TransactionError,
 )
 from eosframework.persisting.ports import Batch, Claim, RowStore
@@ -53,6 +54,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Persister
 
 IDLE_SECONDS = 0.1
+SCHEMAS_PAUSE_SECONDS = 1.0
 BACKOFF_SECONDS = 0.2
 OVERTAKEN_IN_A_ROW = 3
 """A partition overtaken this often without a write in between has a rival with the same name."""
@@ -116,6 +118,7 @@ class PersisterWorker:
         self._pace = CommitPace(
             options.commit_interval_seconds, options.longest_interval_seconds, clock
         )
+        self._is_behind = False
         self._away_since: float | None = None
         self._stop = False
         self._was_assigned = False
@@ -249,7 +252,10 @@ class PersisterWorker:
         """Fetch and make rows (P3)."""
         busy = any(task.has_progress for task in self.tasks.values())
         wait_seconds = self._pace.remaining_seconds() if busy else IDLE_SECONDS
-        self._distribute(self._log.fetch(self._options.batch_records, wait_seconds))
+        limit = self._options.batch_records
+        fetched = self._log.fetch(limit, wait_seconds)
+        self._is_behind = sum(map(len, fetched.messages.values())) >= limit
+        self._distribute(fetched)
 
     def _distribute(self, fetched: Fetched) -> None:
         for partition, messages in fetched.messages.items():
@@ -258,6 +264,9 @@ class PersisterWorker:
                 continue
             try:
                 task.maker.add(messages, task.batch)
+            except SchemasAway as error:
+                self._schemas_away(task, error)
+                continue
             except RecordFailed as error:
                 task.failure, task.batch = error, task.batch.up_to(error.offset)
             task.records += len(messages)
@@ -290,7 +299,7 @@ class PersisterWorker:
                     task.in_doubt = (task.batch, task.records) if task.batch else None
                 self._claim_later(open_, error)
             break
-        if stretched := self._pace.round_took(self._clock() - started):
+        if stretched := self._pace.round_took(self._clock() - started, behind=self._is_behind):
             self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         for task in tasks:
             if task.failure is not None:
@@ -357,6 +366,12 @@ class PersisterWorker:
         if self._away_since is None:
             self._away_since = now
             self._events.warning("database_away", error=str(error))
+
+    def _schemas_away(self, task: PartitionTask, error: SchemasAway) -> None:
+        """Forget what was not written; it is read again after a pause."""
+        task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
+        self._log.pause([task.partition])
+        self._events.warning("schemas_away", partition=str(task.partition), error=str(error))
 
     def _database_is_back(self) -> None:
         if self._away_since is not None:

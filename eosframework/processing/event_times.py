@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eosframework.errors import SchemasAway
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.ports import Message
 from eosframework.topology.graph import Source
@@ -13,6 +14,9 @@ def event_time(source: Source, message: Message) -> int:
     """Return a message's event time; of one that has none its own timestamp.
 
     That it does not decode, or its function fails, is found when it is run.
+
+    Raises:
+        SchemasAway: when it happened cannot be told yet.
     """
     if source.timestamp is None:
         return message.timestamp()[1]
@@ -22,6 +26,8 @@ def event_time(source: Source, message: Message) -> int:
             value = source.value.decode(value)
         if value is not None:
             return as_milliseconds(source.timestamp.call(value))
+    except SchemasAway:
+        raise
     except Exception:
         pass
     return message.timestamp()[1]

@@ -13,10 +13,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from eosframework.errors import IdExpired, InstanceFenced, TransactionError
-from eosframework.processing.task import Task
+from eosframework.processing.bundle import Bundle
 
 FENCES_IN_A_ROW = 3
-"""A task fenced this often without a commit in between has a rival with the same identity."""
+"""A producer fenced this often without a commit in between has a rival with the same identity."""
 
 RIVAL_FENCES = 3
 RIVAL_HEARTBEATS = 30
@@ -33,17 +33,17 @@ class FenceKind(StrEnum):
     """Another process took the id, though it was not given the partition."""
 
 
-def kind_of(task: Task, error: TransactionError, age_seconds: float) -> FenceKind:
-    """Return why `task` was fenced, `age_seconds` after its transaction began."""
+def kind_of(bundle: Bundle, error: TransactionError, age_seconds: float) -> FenceKind:
+    """Return why a producer was fenced, `age_seconds` after its transaction began."""
     if isinstance(error, IdExpired):
         return FenceKind.ID_EXPIRED
-    if age_seconds >= task.transaction_timeout_seconds:
+    if age_seconds >= bundle.transaction_timeout_seconds:
         return FenceKind.TRANSACTION_EXPIRED
     return FenceKind.ANOTHER
 
 
 class FenceHistory:
-    """How often a task was fenced while its partitions stayed where they were.
+    """How often a producer was fenced while its partitions stayed where they were.
 
     Args:
         heartbeat_seconds: the heartbeat interval.
@@ -53,7 +53,7 @@ class FenceHistory:
         self._window_seconds = RIVAL_HEARTBEATS * heartbeat_seconds
         self._rival_fences: list[float] = []
 
-    def add(self, task: Task, kind: FenceKind, now: float) -> None:
+    def add(self, bundle: Bundle, kind: FenceKind, now: float) -> None:
         """Count one more fence; expiry, however often, is no rival's doing.
 
         Raises:
@@ -61,14 +61,14 @@ class FenceHistory:
         """
         if kind is not FenceKind.ANOTHER:
             return
-        task.fences_in_a_row += 1
+        bundle.fences_in_a_row += 1
         since = now - self._window_seconds
         self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
         rivals = len(self._rival_fences)
-        if task.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
-            count = max(task.fences_in_a_row, rivals)
+        if bundle.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
+            count = max(bundle.fences_in_a_row, rivals)
             raise InstanceFenced(
-                f"transactional.id {task.identity} was taken over {count} times without a "
-                f"rebalance: another process uses the same application name. Stop it, or give "
+                f"transactional.id {bundle.transactional_id} was taken over {count} times without "
+                f"a rebalance: another process uses the same application name. Stop it, or give "
                 f"one of them another name"
             )

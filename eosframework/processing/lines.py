@@ -120,7 +120,10 @@ class Lines:
         return variable
 
     def _key_bytes(self, current: Current, serde: Serde) -> str:
-        if current.key_bytes is not None and current.key_serde.name == serde.name:
+        known = current.key_serde
+        # The same format in another topic may have another subject.
+        same = known.name == serde.name and (serde.codec is None or serde.codec is known.codec)
+        if current.key_bytes is not None and same:
             return current.key_bytes
         return self._encode(current.key, serde)
 

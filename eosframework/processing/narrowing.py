@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eosframework.errors import DataRejected, RecordFailed
+from eosframework.errors import DataRejected, RecordFailed, RunError
 from eosframework.records import TopicPartition
 
 
@@ -50,13 +50,21 @@ class Narrowing:
 
         Raises:
             RecordFailed: the record was known already; its dead letter is refused as well.
+            RunError: no record is at fault: results of windows that the clock closed are refused.
         """
+        if not records:
+            raise RunError(
+                f"the results of windows that closed because nothing came (close_when_idle) are "
+                f"refused by the broker ({error}); raise max.message.bytes of the topics they go "
+                f"to, or let aggregates keep less"
+            )
         until = earlier.until if earlier is not None else dict(positions)
         if records > 1:
             return cls(records // 2, until)
         partition = next(p for p, offset in positions.items() if offset != committed[p])
         offset = positions[partition] - 1
-        if earlier is not None and earlier.culprit_ is not None:
+        known = None if earlier is None else earlier.culprit(partition)
+        if known is not None and known.offset == offset:
             raise RecordFailed(
                 f"record {partition}@{offset}: its dead letter was refused as well ({error}). "
                 f"Raise max.message.bytes of the dead-letter topic above that of {partition.topic}",
@@ -74,9 +82,13 @@ class Narrowing:
 
     def widened(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
         """Return what holds after a commit: twice the room; None once all is committed."""
+        return self.left(positions) and Narrowing(self.limit * 2, self.until)
+
+    def left(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
+        """Return what holds at positions that were found to be committed; None: that was all."""
         if all(positions.get(p, 0) >= offset for p, offset in self.until.items()):
             return None
-        return Narrowing(self.limit * 2, self.until)
+        return self
 
     def culprit(self, partition: TopicPartition) -> Culprit | None:
         """Return the known culprit if it is in `partition`."""

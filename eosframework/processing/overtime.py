@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
+from eosframework.errors import RecordTooSlow
+
 
 class Overtime(BaseException):
     """Raised inside the user's function; not an Exception, so that no `except` swallows it."""
@@ -53,3 +55,22 @@ def locals_where(error: BaseException, codes: Sequence[CodeType]) -> Mapping[str
             found = trace.tb_frame.f_locals
         trace = trace.tb_next
     return found
+
+
+def too_slow(
+    record: str, identity: object, age_seconds: float, timeout_seconds: float
+) -> RecordTooSlow:
+    """Return what ends a task whose record would outlast its transaction.
+
+    Args:
+        record: its description.
+        identity: the transactional id.
+        age_seconds: of the transaction.
+        timeout_seconds: after which the brokers end it.
+    """
+    return RecordTooSlow(
+        f"{record} was still being processed after {age_seconds:.1f} s, but a transaction of "
+        f"{identity} may take {timeout_seconds:g} s. Nothing of it was committed. Make the "
+        f"function faster, or raise worker.transaction_timeout_seconds (at most the brokers' "
+        f"transaction.max.timeout.ms)"
+    )

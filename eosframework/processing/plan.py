@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from eosframework.errors import RunError
 from eosframework.processing.compile import CompiledPart
-from eosframework.txnid import TransactionalId
+from eosframework.processing.task import Task
+from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId, first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class WorkerCounts:
     Args:
         unknown_outcomes: commits of which it had to be found out whether they were done.
         database_retries: writes and claims that were tried again because a database was away.
+        retries: records that failed and were sent to wait for another attempt.
         late: records that came too late for a window.
         lag: records of the input that are still to be processed.
         restoring: records of changelogs that are still to be read before every task runs.
@@ -49,6 +53,7 @@ class WorkerCounts:
     database_retries: int = 0
     skipped: int = 0
     dead_letters: int = 0
+    retries: int = 0
     late: int = 0
     lag: int = 0
     restoring: int = 0
@@ -62,6 +67,9 @@ class Plan:
         parts: each sub-topology compiled, by its name.
         receipts: outputs get receipts; the parts are compiled for it.
         own_topics: source topics that the application itself writes.
+        make_task: makes tasks.
+        partitions_per_producer: how many partitions of a sub-topology share a producer.
+        partitions: how many each sub-topology has; needed where they share.
     """
 
     application: str
@@ -69,10 +77,39 @@ class Plan:
     identify: Callable[[str, int], TransactionalId] = field(repr=False)
     receipts: bool = False
     own_topics: frozenset[str] = frozenset()
+    make_task: Callable[..., Task] = field(default=Task, repr=False)
+    partitions_per_producer: int = 1
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""
         return next(part for part in self.parts.values() if topic in part.sources)
+
+    def owned(self, given: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that are a worker's to whom the group has given some.
+
+        Where partitions share a producer, all go to whoever has the first of them. In the group's
+        generation that is one worker, so no producer has two owners, and no partition has none.
+
+        Raises:
+            RunError: a topic got a partition after this worker had started.
+        """
+        together = self.partitions_per_producer
+        if together == 1:
+            return sorted(given)
+        owned: list[TopicPartition] = []
+        for topic, number in sorted(given):
+            name = self.part_of(topic).part.name
+            count = self.partitions[name]
+            if number >= count:
+                raise RunError(
+                    f"source topic {topic!r} of sub-topology {name!r} got a partition {number} "
+                    f"after this worker had started with {count}; start all workers again"
+                )
+            if number == first_of(number, together):
+                last = min(number + together, count)
+                owned += [TopicPartition(topic, other) for other in range(number, last)]
+        return owned
 
     def feeding(self, topics: Set[str]) -> set[str]:
         """Return the source topics of what writes those of `topics` that are the application's own.

@@ -71,9 +71,10 @@ class RebalanceListener(Protocol):
     """Told about partitions, inside the consumer's callback."""
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Take the partitions over and return where to read each of them from.
+        """Take partitions over and return which these are, and where to read each of them from.
 
-        A position without an offset is sought before the partition is resumed.
+        They need not be the same: see `Plan.owned`. A position without an offset is sought before
+        the partition is resumed.
         """
         ...
 
@@ -93,8 +94,13 @@ class InputLog(Protocol):
         """Join the group. New partitions are assigned paused."""
         ...
 
-    def fetch(self, limit: int, timeout_seconds: float) -> Fetched:
-        """Return at most `limit` messages, waiting only while there is none.
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
+        """Return at most `limit` messages.
+
+        Args:
+            limit: the most messages.
+            timeout_seconds: to wait while there is none.
+            gather_seconds: to wait for more where there are only a few.
 
         Raises:
             PositionLost: a position is no longer in the log.
@@ -325,7 +331,12 @@ class ProgressLedger(Protocol):
         ...
 
     def former_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed and are no more."""
+        """Return the ids under which the tasks' partitions were processed and are no more.
+
+        Raises:
+            RunError: another member of the group takes the same partitions under other ids.
+            Retriable: that cannot be told now.
+        """
         ...
 
     def confirm_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> None:
@@ -333,6 +344,15 @@ class ProgressLedger(Protocol):
 
         Raises:
             RunError: one has not.
+            Retriable: that cannot be told now.
+        """
+        ...
+
+    def confirm_start(self) -> None:
+        """Make sure that what this worker found at its start still holds; it was no member since.
+
+        Raises:
+            RunError: it does not.
             Retriable: that cannot be told now.
         """
         ...

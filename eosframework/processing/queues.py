@@ -57,6 +57,10 @@ class Queue(Protocol):
         """Return the partitions of which enough waits for others."""
         ...
 
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits, neither what may be run now nor anything else."""
+        ...
+
     def clear(self) -> None:
         """Forget everything; the partitions are read again."""
         ...
@@ -97,6 +101,10 @@ class ArrivalQueue:
     def full(self) -> list[TopicPartition]:
         """None: what waits can be run."""
         return []
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits."""
+        return not self._waiting
 
     def clear(self) -> None:
         """Forget everything."""
@@ -183,6 +191,10 @@ class TimestampQueue:
     def full(self) -> list[TopicPartition]:
         """Return the partitions of which enough waits for others."""
         return [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing waits."""
+        return not any(lane.parts for lane in self._lanes.values())
 
     def clear(self) -> None:
         """Forget everything; the partitions are read again."""

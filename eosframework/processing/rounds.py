@@ -3,7 +3,8 @@
 A commit is mostly waiting: until the brokers have stored what is under way, and for two answers.
 So a round is begun on the main thread, waited for by others, and finished on the main thread:
 
-    begin    each task says its part (steps 3 and 4); the calls are made on other threads
+    begin    each task says its part (steps 3 and 4); the calls are made on other threads, one
+             for each producer
     ...      the main thread fetches, and runs the tasks that are not in the round
     finish   each task hears what became of its transaction (steps 5 to 7)
 
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from eosframework.errors import TransactionError
+from eosframework.processing.bundle import Bundle, bundles_of
 from eosframework.processing.pacing import CommitPace
 from eosframework.processing.plan import WorkerCounts, WorkerOptions
 from eosframework.processing.ports import Commit, CommitRound, TransactionalOutputs
@@ -67,7 +69,8 @@ class CommitRounds:
         self._paces_in_round: list[CommitPace] = []
         self._round: CommitRound | None = None
         self._began_at = 0.0
-        self._in_round: list[Task] = []
+        self._is_behind = False
+        self._in_round: list[Bundle] = []
         self._events = structlog.get_logger("eosframework.worker")
 
     @property
@@ -77,7 +80,7 @@ class CommitRounds:
 
     def holds(self, task: Task) -> bool:
         """Tell whether a task is in the round that is under way."""
-        return task in self._in_round
+        return task.bundle in self._in_round
 
     def remaining_seconds(self) -> float:
         """Return how long until the next round; 0 when it is due."""
@@ -94,27 +97,34 @@ class CommitRounds:
             RecordFailed: a task stands before a record; what it had before that is committed.
             RunError: as `settle`.
         """
+        self._is_behind = behind
+        bundles = bundles_of(tasks)
         turns = [
-            (pace, tasks[number :: len(self._paces)]) for number, pace in enumerate(self._paces)
+            (pace, bundles[number :: len(self._paces)]) for number, pace in enumerate(self._paces)
         ]
         for pace, own in sorted(turns, key=lambda turn: turn[0].due):
             self._finish_if_done()
-            wanted = pace.is_due() or any(task.wants_commit for task in own)
+            wanted = pace.is_due() or any(
+                task.wants_commit for bundle in own for task in bundle.tasks
+            )
             if not wanted or self._round is not None:
                 continue
             if behind:
                 self._begin(own, [pace])
             else:
-                self._begin(tasks, self._paces)
+                self._begin(bundles, self._paces)
         self._finish_if_done()
         if self._round is not None and self._clock() - self._began_at > LONGEST_OVERLAP_SECONDS:
             self.settle(tasks)
         self._raise_failure(tasks)
 
     def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
-        """Commit every task that has something open, and wait for that; raises as `turn`."""
+        """Commit every task that has something open, and wait for that; raises as `turn`.
+
+        Tasks that share a producer with one of these commit with it.
+        """
         self._finish()
-        self._begin(tasks, self._paces, within_seconds)
+        self._begin(bundles_of(tasks), self._paces, within_seconds)
         self._finish()
         self._raise_failure(tasks)
 
@@ -127,7 +137,7 @@ class CommitRounds:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         if self._round is not None:
-            self._begin([task for task in tasks if not self.holds(task)], self._paces)
+            self._begin([b for b in bundles_of(tasks) if b not in self._in_round], self._paces)
             self._finish()
 
     def _finish(self) -> None:
@@ -140,20 +150,22 @@ class CommitRounds:
         # Replacing producers is no measure of the next round.
         took_seconds = 0.0 if any(result.recycled for result in results) else round_.took_seconds
         for pace in self._paces_in_round:
-            if stretched := pace.round_took(took_seconds):
+            if stretched := pace.round_took(took_seconds, behind=self._is_behind):
                 self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        recycled: list[Task] = []
-        for task, result in zip(ready, results, strict=True):
+        recycled: list[Bundle] = []
+        told = zip(ready, results, strict=True)
+        # What failed may end the worker, and its last commit must not repeat one that went well.
+        for bundle, result in sorted(told, key=lambda pair: pair[1].error is not None):
             self._counts.recycles += result.recycled
             if result.error is None:
                 self._counts.commits += 1
-                task.committed()
+                bundle.committed()
                 if result.recycled:
-                    recycled.append(task)
+                    recycled.append(bundle)
             else:
-                self._recovery.failed(task, result.error)
+                self._recovery.failed(bundle, result.error)
         self._recovery.recycled(recycled)
-        self._on_finished(ready, round_.took_seconds)
+        self._on_finished([t for b in ready for t in b.tasks], round_.took_seconds)
 
     def _raise_failure(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -166,20 +178,20 @@ class CommitRounds:
 
     def _begin(
         self,
-        tasks: Sequence[Task],
+        bundles: Sequence[Bundle],
         paces: Sequence[CommitPace],
         within_seconds: float | None = None,
     ) -> None:
-        ready: list[Task] = []
+        ready: list[Bundle] = []
         commits: list[Commit] = []
-        for task in tasks:
-            if not task.has_open_progress:
+        for bundle in bundles:
+            if not bundle.has_open_progress:
                 continue
             try:
-                commits.append(task.commit())
-                ready.append(task)
+                commits.append(bundle.commit())
+                ready.append(bundle)
             except TransactionError as error:
-                self._recovery.failed(task, error)
+                self._recovery.failed(bundle, error)
         if self._round is not None:
             self._round.join(commits)
         elif commits:
@@ -187,7 +199,7 @@ class CommitRounds:
             self._began_at = self._clock()
         else:
             for pace in paces:
-                pace.round_took(0.0)
+                pace.round_took(0.0, behind=self._is_behind)
             return
         self._paces_in_round = [*paces]
         self._in_round += ready

@@ -83,6 +83,7 @@ class StandbyPlan:
         stores: of each sub-topology, what they must have been made for.
         changelogs: the topic of each store.
         tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
+        together: how many tasks share a producer.
     """
 
     instance: str
@@ -91,6 +92,7 @@ class StandbyPlan:
     stores: Mapping[str, Sequence[StoreIdentity]]
     changelogs: Mapping[str, str]
     tombstones_kept_seconds: float
+    together: int = 1
 
 
 @dataclass(slots=True)
@@ -209,11 +211,12 @@ class Standby:
             self._group.ask()
 
     def _choose(self, members: Sequence[Member]) -> frozenset[TaskName]:
+        plan = self._plan
         return frozenset(
             (name, partition)
-            for name, tasks in self._plan.tasks.items()
-            for partition, chosen in enumerate(keepers(members, tasks, self._plan.copies))
-            if any(member.instance == self._plan.instance for member in chosen)
+            for name, tasks in plan.tasks.items()
+            for partition, chosen in enumerate(keepers(members, tasks, plan.copies, plan.together))
+            if any(member.instance == plan.instance for member in chosen)
         )
 
     def _adjust(self, wanted: frozenset[TaskName]) -> None:

@@ -1,6 +1,7 @@
 """Which worker keeps a copy of which task's stores: whoever would get the task next.
 
-Workers share partitions out with the `range` assignor, which goes by the members' names alone. So
+Workers share partitions out with the `range` assignor, which goes by the members' names alone; of
+those that share a producer, whoever gets the first has all. So
 each of them can compute, without asking the others, who would have which task if one member or
 one machine went away, and every one of them comes to the same result.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from eosframework.txnid import first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Member:
     host: str
 
 
-def owners(members: Sequence[Member], tasks: int) -> list[Member]:
+def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Member]:
     """Return who has each task of a sub-topology, by partition.
 
     Members are sorted by the bytes of their names, as `rd_kafka_group_member_cmp` does for static
@@ -37,10 +40,13 @@ def owners(members: Sequence[Member], tasks: int) -> list[Member]:
         return []
     each, more = divmod(tasks, len(ordered))
     counts = [each + (place < more) for place in range(len(ordered))]
-    return [member for member, count in zip(ordered, counts, strict=True) for _ in range(count)]
+    given = [member for member, count in zip(ordered, counts, strict=True) for _ in range(count)]
+    return [given[first_of(partition, together)] for partition in range(tasks)]
 
 
-def keepers(members: Sequence[Member], tasks: int, copies: int) -> list[list[Member]]:
+def keepers(
+    members: Sequence[Member], tasks: int, copies: int, together: int = 1
+) -> list[list[Member]]:
     """Return who keeps a copy of each task's stores, by partition.
 
     First comes whoever gets the task when its owner's machine goes away, then whoever gets it when
@@ -50,10 +56,13 @@ def keepers(members: Sequence[Member], tasks: int, copies: int) -> list[list[Mem
         members: all workers.
         tasks: of one sub-topology.
         copies: of each task, at most.
+        together: how many tasks share a producer.
     """
-    present = owners(members, tasks)
-    hosts = {m.host: owners([o for o in members if o.host != m.host], tasks) for m in members}
-    alone = {m: owners([o for o in members if o != m], tasks) for m in members}
+    present = owners(members, tasks, together)
+    hosts = {
+        m.host: owners([o for o in members if o.host != m.host], tasks, together) for m in members
+    }
+    alone = {m: owners([o for o in members if o != m], tasks, together) for m in members}
     chosen: list[list[Member]] = []
     for partition, owner in enumerate(present):
         others = Counter(then[partition] for then in alone.values() if then)

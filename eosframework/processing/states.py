@@ -1,4 +1,13 @@
-"""The states of a task, and which may follow which (a picture is in `processing/task.py`)."""
+"""The states of a task, and which may follow which.
+
+What failed is assigned again before it runs again:
+
+    ASSIGNED ──state up to date, resumed──▶ RUNNING ──▶ RECOVERING ──▶ ASSIGNED
+        │                                     │             ▲
+        │                                     ▼             │
+        │                                   FENCED ─────────┘
+        └────────────────────────────────▶ CLOSED ◀── from every state
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """One task: a sub-topology's work on one partition number of its source topics.
 
-    ASSIGNED ──state up to date, resumed──▶ RUNNING ──▶ RECOVERING ──▶ ASSIGNED
-        │                                     │             ▲
-        │                                     ▼             │
-        │                                   FENCED ─────────┘
-        └────────────────────────────────▶ CLOSED ◀── from every state
-
 The steps of a transaction, as the docstrings and the tests number them:
 
     1. begin lazily, with the first record
@@ -23,15 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
+from eosframework.processing.bundle import Bundle
 from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
 from eosframework.processing.lines import Site
 from eosframework.processing.measures import Flow
 from eosframework.processing.narrowing import Narrowing
+from eosframework.processing.offsets import TaskOffsets
 from eosframework.processing.open_state import OpenState
-from eosframework.processing.overtime import Overtime, RecordTimer, locals_where
+from eosframework.processing.overtime import Overtime, RecordTimer, locals_where, too_slow
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
-from eosframework.processing.progress import Outcome, Progress, latest, outcome
+from eosframework.processing.producing import produce_all
+from eosframework.processing.progress import Outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
 from eosframework.processing.slices import SliceSize
@@ -50,6 +47,9 @@ class Task:
     """Runs records of its partitions and keeps what the next commit must say.
 
     It decides nothing about brokers: the worker commits it, recovers it and closes it.
+
+    Args:
+        bundle: shares a producer; None: the task has `output` for itself.
     """
 
     def __init__(
@@ -67,31 +67,28 @@ class Task:
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
         flow: Flow | None = None,
+        failures: FailureHandler | None = None,
+        bundle: Bundle | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
+        self.bundle = Bundle(output, clock) if bundle is None else bundle
+        self.bundle.tasks.append(self)
         self.stores = stores
-        self.failures = FailureHandler()
+        self.failures = failures or FailureHandler()
         self.state = TaskState.ASSIGNED
-        self.positions: dict[TopicPartition, int] = {}
-        self.ends_reached: dict[TopicPartition, int] = {}
-        self.fences_in_a_row = 0
-        self.aborts_in_a_row = 0
         self.processed = 0
+        self.records_in_transaction = 0
         self.failure: EosError | None = None
         self._sources = sources
-        self._markers = dict(markers)
-        self._timeout_seconds = transaction_timeout_seconds
+        self.transaction_timeout_seconds = transaction_timeout_seconds
         self._timer = timer
         self._clock = clock
-        self._committed: dict[TopicPartition, int] = {}
-        self._progress = Progress()
         self._stream_time = 0
         self._queue = queue or ArrivalQueue()
         self._membership: object = None
-        self._began_at: float | None = None
-        self._records_in_transaction = 0
         self._receipts = ReceiptedOutputs(identity.application) if receipts else None
+        self._offsets = TaskOffsets(markers, self._receipts)
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
         self._narrowing: Narrowing | None = None
@@ -101,24 +98,24 @@ class Task:
         self._slice_size = SliceSize()
 
     @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Which offset of each source partition is run next."""
+        return self._offsets.reached
+
+    @property
     def partitions(self) -> list[TopicPartition]:
         """The source partitions that this task reads."""
         return list(self.positions)
 
     @property
-    def transaction_timeout_seconds(self) -> float:
-        """After so long the brokers end an open transaction."""
-        return self._timeout_seconds
-
-    @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self._began_at is not None
+        """Whether something was run in a transaction that is open."""
+        return self.bundle.takes_part(self)
 
     @property
     def has_progress(self) -> bool:
         """Whether there is something to commit: a position moved, or windows closed."""
-        return self._closed_windows or self.positions != self._committed
+        return self._closed_windows or self._offsets.have_moved
 
     @property
     def has_open_progress(self) -> bool:
@@ -128,18 +125,21 @@ class Task:
     @property
     def is_at_end(self) -> bool:
         """Whether every source partition is read to its last stable offset, and all of it run."""
-        return not self.has_pending and all(
-            self.ends_reached.get(p, -1) >= offset for p, offset in self.positions.items()
-        )
+        return not self.has_waiting and self._offsets.are_at_end
 
     def read_to(self, partition: TopicPartition) -> int:
         """Return up to which offset a partition is read, with the markers at its end."""
-        return max(self.positions[partition], self.ends_reached.get(partition, 0))
+        return self._offsets.read_to(partition)
 
     @property
     def has_pending(self) -> bool:
         """Whether fetched messages wait that may be run now."""
         return self._queue.is_ready()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether fetched messages wait, those among them that may not be run yet."""
+        return not self._queue.is_empty()
 
     @property
     def full_partitions(self) -> list[TopicPartition]:
@@ -155,8 +155,13 @@ class Task:
     def wants_commit(self) -> bool:
         """Whether the transaction must be committed before more records go into it."""
         return self.failure is not None or (
-            self._narrowing is not None and self._narrowing.is_full(self._records_in_transaction)
+            self._narrowing is not None and self._narrowing.is_full(self.records_in_transaction)
         )
+
+    @property
+    def is_narrowing(self) -> bool:
+        """Whether the broker refused something of it, and it is replayed."""
+        return self._narrowing is not None
 
     def enter(self, state: TaskState) -> None:
         """Change the state; a transition that the table does not have is a program error."""
@@ -166,15 +171,10 @@ class Task:
 
     def start_at(self, positions: Sequence[Position]) -> None:
         """Take committed positions as the truth; what was run since then is forgotten."""
-        self._progress = latest(positions)
-        self._stream_time = self._progress.stream_time
-        for position in positions:
-            assert position.offset is not None, "a start position is an offset"
-            self.positions[position.topic_partition] = position.offset
-            self._committed[position.topic_partition] = position.offset
-        if self._receipts is not None:
-            self._receipts.restart(positions)
+        self._stream_time = self._offsets.start_at(positions)
         self.drop()
+        if self._narrowing is not None:
+            self._narrowing = self._narrowing.left(self.positions)
         if self._flow is not None:
             self._flow.settled(committed=False)
         if self.stores is not None:
@@ -188,7 +188,7 @@ class Task:
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
         """Note that a partition is read up to `offset`, its last stable one."""
-        self.ends_reached[partition] = offset
+        self._offsets.read_to_end(partition, offset)
         self._queue.reached_end(partition, offset)
 
     def run(self, until: float) -> None:
@@ -198,7 +198,7 @@ class Task:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self._queue.is_ready() and not self.wants_commit:
+        while self._queue.is_ready() and not self.wants_commit and self.bundle.may_run(self):
             pending = self._queue.take(self._room())
             self._membership = pending.membership
             self._run_slice(pending.partition, pending.messages)
@@ -216,17 +216,9 @@ class Task:
             self._emit(self.stores)
             self.stores.windows.remove_ended(self._stream_time)
             self._produce(self.stores.changelog(self._stream_time))
-        moved_none = self.positions == self._committed
-        progress = Progress(self._progress.transaction + 1, self._stream_time)
-        positions: list[Position] = []
-        for partition, offset in self.positions.items():
-            if moved_none or offset != self._committed[partition]:
-                metadata = str(progress)
-                if self._receipts is not None:
-                    metadata += f";{self._receipts.series(partition)}"
-                positions.append(Position(*partition, offset, metadata))
-                if partition in self._markers:
-                    self._produce([self._markers[partition]])
+        positions = self._offsets.to_commit(self._stream_time)
+        if markers := self._offsets.markers(positions):
+            self._produce(markers)
         return Commit(self.output, positions, self._membership)
 
     def committed(self) -> None:
@@ -235,19 +227,12 @@ class Task:
         Raises:
             RunError: a store on this machine does not take what was committed.
         """
-        self._progress = Progress(self._progress.transaction + 1, self._stream_time)
-        for partition, offset in self.positions.items():
-            if offset != self._committed[partition]:
-                self._committed[partition] = offset
-                self._markers.pop(partition, None)
-        if self._receipts is not None:
-            self._receipts.committed()
+        self._offsets.were_committed(self._stream_time)
         if self._flow is not None:
-            self._flow.committed(self._records_in_transaction, self.age_seconds())
-        self._began_at = None
+            self._flow.committed(self.records_in_transaction, self.age_seconds())
+        self.bundle.leave(self)
         self._closed_windows = False
-        self._records_in_transaction = 0
-        self.fences_in_a_row = self.aborts_in_a_row = 0
+        self.records_in_transaction = 0
         if self._narrowing is not None:
             self._narrowing = self._narrowing.widened(self.positions)
         if self.stores is not None:
@@ -255,7 +240,6 @@ class Task:
 
     def took_effect(self) -> None:
         """Note that the transaction that was dropped last turned out to be committed."""
-        self.fences_in_a_row = self.aborts_in_a_row = 0
         if self._flow is not None:
             self._flow.settled(committed=True)
 
@@ -266,16 +250,24 @@ class Task:
             RecordFailed: the record is known, and its dead letter was refused as well.
         """
         self._narrowing = Narrowing.after(
-            self._narrowing, self._records_in_transaction, self.positions, self._committed, error
+            self._narrowing,
+            self.records_in_transaction,
+            self._offsets.reached,
+            self._offsets.committed,
+            error,
         )
+
+    def replay_alone(self) -> None:
+        """The broker refuses something that may be of this task: replay it apart from others."""
+        self._narrowing = Narrowing(self.records_in_transaction, dict(self.positions))
 
     def age_seconds(self) -> float:
         """Return for how long the open transaction has been open; 0 if there is none."""
-        return 0.0 if self._began_at is None else self._clock() - self._began_at
+        return self.bundle.age_seconds()
 
     def committed_offset(self, partition: TopicPartition) -> int:
         """Return the offset last known to be committed, or where the task started."""
-        return self._committed[partition]
+        return self._offsets.committed[partition]
 
     def outcome(self, positions: Sequence[Position]) -> Outcome:
         """Return what became of the transaction after the last one known to be committed.
@@ -283,26 +275,21 @@ class Task:
         Args:
             positions: the stable committed ones, read when that was decided.
         """
-        became = outcome(self._progress, latest(positions))
-        moved = any(p.offset != self._committed[p.topic_partition] for p in positions)
-        return Outcome.OVERTAKEN if moved and became is Outcome.NOT_COMMITTED else became
+        return self._offsets.outcome(positions)
 
     def drop(self) -> None:
         """Forget what the open transaction did and what waits to be run."""
-        self.positions.update(self._committed)
+        self._offsets.rewind()
         self._queue.clear()
-        self.ends_reached.clear()
         self._out.clear()
         if self._flow is not None:
             self._flow.dropped()
-        if self._receipts is not None:
-            self._receipts.rewind()
         if self.stores is not None:
             self.stores.drop()
-        self._began_at = None
+        self.bundle.leave(self)
         self._closed_windows = False
         self.idle_since = self._clock()
-        self._records_in_transaction = 0
+        self.records_in_transaction = 0
         self.failure = None
 
     def close_stores(self) -> None:
@@ -314,7 +301,7 @@ class Task:
         """Return how many records the next slice may take."""
         limit = self._slice_size.limit()
         if self._narrowing is not None:
-            limit = min(limit, self._narrowing.room(self._records_in_transaction))
+            limit = min(limit, self._narrowing.room(self.records_in_transaction))
         return limit
 
     def _run_slice(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
@@ -322,7 +309,7 @@ class Task:
         started = self._clock()
         position = messages[-1].offset() + 1
         if self._receipts is not None:
-            self._receipts.begin(partition, self._progress.transaction + 1)
+            self._receipts.begin(partition, self._offsets.transaction)
         try:
             self._run_records(partition, messages)
         except RecordFailed as error:
@@ -333,8 +320,8 @@ class Task:
             raise
         if self._receipts is not None:
             self._receipts.end(partition)
-        self.positions[partition] = position
-        self._records_in_transaction += len(messages)
+        self._offsets.reached[partition] = position
+        self.records_in_transaction += len(messages)
         self.processed += len(messages)
         if self._flow is not None:
             self._flow.read(partition.topic, len(messages))
@@ -369,10 +356,7 @@ class Task:
         self._out.clear()
 
     def _begin(self) -> None:
-        if self._began_at is None:
-            self.output.begin()
-            self._began_at = self._clock()
-            failpoints.hit("transaction.after_begin")
+        self.bundle.begin(self)
         if self.stores is not None:
             self.stores.windows.begin()
 
@@ -385,7 +369,7 @@ class Task:
             if self._receipts is not None:
                 self._receipts.seal(0, messages[0])
             messages = messages[1:]
-        self._timer.start(self._timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
+        self._timer.start(self.transaction_timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
         try:
             self._stream_time = compiled.run(
                 messages, self._out, self._stream_time, self.failures, self.stores
@@ -415,28 +399,11 @@ class Task:
         self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime
     ) -> RecordTooSlow:
         message = locals_where(overtime, [compiled.code]).get("m", messages[0])
-        return RecordTooSlow(
-            f"{describe(message)} was still being processed after {self.age_seconds():.1f} s, "
-            f"but a transaction of {self.identity} may take {self._timeout_seconds:g} s. Nothing "
-            f"of it was committed. Make the function faster, or raise "
-            f"worker.transaction_timeout_seconds (at most the brokers' transaction.max.timeout.ms)"
+        return too_slow(
+            describe(message), self.identity, self.age_seconds(), self.transaction_timeout_seconds
         )
 
     def _produce(self, outputs: Sequence[Output]) -> None:
-        """Hand the outputs to the producer; a full queue is waited for (step 3)."""
-        produce = self.output.produce
-        remaining = iter(outputs)
-        output: Output | None = None
-        while True:
-            try:
-                if output is not None:
-                    produce(*output)
-                for output in remaining:
-                    produce(*output)
-                break
-            except BufferError:
-                self.output.poll(0.01)
-            except Exception as error:
-                raise self.output.explain(error) from error
+        produce_all(self.output, outputs)
         if self._flow is not None:
             self._flow.wrote(outputs)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from eosframework.processing.measures import Measured
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,16 @@ def task_view(task: Task) -> TaskView:
     )
 
 
+def committed_positions(tasks: Iterable[Task], topics: Set[str]) -> list[Position]:
+    """Return how far tasks have committed partitions of some topics."""
+    return [
+        Position(*partition, task.committed_offset(partition))
+        for task in tasks
+        for partition in task.partitions
+        if partition.topic in topics
+    ]
+
+
 def with_tasks(counts: WorkerCounts, tasks: Iterable[Task]) -> WorkerCounts:
     """Return what was counted, together with what `tasks` have counted themselves."""
     whole = replace(counts)
@@ -64,3 +74,4 @@ def add_task(counts: WorkerCounts, task: Task) -> None:
     counts.late += task.late_records
     counts.skipped += task.failures.skipped
     counts.dead_letters += task.failures.dead_letters
+    counts.retries += task.failures.retries

@@ -1,52 +1,54 @@
-"""The worker: one consumer, one main thread, a task for each partition number it was given.
+"""The worker: one consumer, one main thread, a task for each partition number it has.
 
 Taking over a partition (§ numbers are the protocol's, the tests cite them):
 
     inside the assignment callback
-    T1. init the transactional.id of every task, in parallel: fences the last owner and ends
-        what it left open; ids that an earlier topology used for the partition are inited too
+    T1. init the transactional.ids of the tasks (`processing/takeover`)
     T2. read the committed offsets, stable ones, with their metadata
     T3. assign at these offsets, paused
     outside the callback
     T4. bring state up to date
     T5. resume and consume read_committed
-
-T1 comes before T2 because an offset that a zombie has pending can still change until its
-transaction is ended; after init it is decided.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
+from eosframework.processing.bundle import bundles_of
 from eosframework.processing.catching_up import CatchingUp
-from eosframework.processing.compile import CompiledPart
+from eosframework.processing.flowing import Flowing
 from eosframework.processing.idling import IdleWindows
 from eosframework.processing.late import LateNotice
 from eosframework.processing.local_state import LocalState
-from eosframework.processing.measures import Flow, Measures
-from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.measures import Measures
+from eosframework.processing.pacing import gather_seconds
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.ports import (
     Fetched,
     InputLog,
     ProgressLedger,
-    TransactionalOutput,
     TransactionalOutputs,
 )
-from eosframework.processing.queues import ArrivalQueue, Queue, TimestampQueue
 from eosframework.processing.recovery import Recovery
 from eosframework.processing.rounds import CommitRounds
 from eosframework.processing.state_ports import Bounds
 from eosframework.processing.states import TaskState
+from eosframework.processing.takeover import ByTask, Takeover
 from eosframework.processing.task import Task
-from eosframework.processing.views import WorkerView, add_task, task_view, with_tasks
+from eosframework.processing.views import (
+    WorkerView,
+    add_task,
+    committed_positions,
+    task_view,
+    with_tasks,
+)
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -64,6 +66,7 @@ class Worker:
         state: of the tasks on this machine; None: no sub-topology has stores.
         purge: told how far own topics were read; may remove what lies behind.
         hold_nothing: tells whether there is no record in ranges of partitions.
+        now: the time in seconds since the epoch, for records that wait for their next attempt.
         measured: count what goes through by topic, for `view`.
         on_round: called about ten times a second, for progress displays.
     """
@@ -81,12 +84,12 @@ class Worker:
         hold_nothing: Callable[[Bounds], bool] | None = None,
         measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
         self._measures = Measures()
-        self._is_measured = measured
         self._state = state
         self._purge = purge
         self._hold_nothing = hold_nothing
@@ -97,7 +100,17 @@ class Worker:
         self._options = options
         self._clock = clock
         self._on_round = on_round
-        self._timer = RecordTimer()
+        self._takeover = Takeover(
+            plan,
+            log,
+            outputs,
+            ledger,
+            options,
+            state=state,
+            measures=self._measures if measured else None,
+            clock=clock,
+            now=now,
+        )
         self._recovery = Recovery(
             log, outputs, options.heartbeat_interval_seconds, self.counts, clock
         )
@@ -105,16 +118,15 @@ class Worker:
             outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
-        self._flowing: set[TopicPartition] = set()
+        self._flowing = Flowing(log)
+        self._up_to_date: set[Task] = set()
         self._was_assigned = False
         self._is_behind = False
         self._catching_up: CatchingUp | None = None
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
-        self._events = structlog.get_logger("eosframework.worker").bind(
-            application=plan.application
-        )
+        self._events = structlog.get_logger("eosframework.worker", application=plan.application)
 
     def stop(self) -> None:
         """Ask the worker to commit what is complete and return; safe in a signal handler."""
@@ -164,11 +176,7 @@ class Worker:
         """Take partitions over (T1 to T3); see `RebalanceListener`."""
         self._rounds.settle(self.tasks.values())
         self._was_assigned = True
-        by_task: dict[TransactionalId, list[TopicPartition]] = {}
-        for partition in sorted(partitions):
-            sub_topology = self._plan.part_of(partition.topic).part.name
-            identity = self._plan.identify(sub_topology, partition.partition)
-            by_task.setdefault(identity, []).append(partition)
+        by_task = self._takeover.by_task(partitions)
         deadline = self._clock() + self._options.takeover_deadline_seconds
         while True:
             try:
@@ -195,31 +203,14 @@ class Worker:
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go without a commit: another worker may own them already."""
+        self._takeover.membership_was_lost()
         self._rounds.settle(())
         self._release(self._tasks_of(partitions), "partitions_lost")
 
-    def _take_over(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> list[Position]:
-        failpoints.hit("takeover.before_init")
-        self._fence_former_ids(by_task)
-        outputs = self._outputs.open([str(identity) for identity in by_task])
-        failpoints.hit("takeover.after_init")
-        opened: dict[TransactionalId, Task] = {}
-        try:
-            starts: list[Position] = []
-            for (identity, partitions), output in zip(by_task.items(), outputs, strict=True):
-                committed = self._log.committed(partitions)
-                positions = self._ledger.starting_positions(
-                    identity.sub_topology, committed, self._log
-                )
-                opened[identity] = task = self._new_task(identity, partitions, output)
-                task.start_at(positions)
-                starts += positions
-        except BaseException:
-            for task in opened.values():
-                task.close_stores()
-            self._outputs.close(outputs)
-            raise
-        for identity, task in opened.items():
+    def _take_over(self, by_task: ByTask) -> list[Position]:
+        tasks, starts = self._takeover.tasks(by_task)
+        for task in tasks:
+            identity = task.identity
             self.tasks[identity] = task
             self._events.info(
                 "task_assigned",
@@ -229,48 +220,10 @@ class Worker:
             )
         return starts
 
-    def _new_task(
-        self,
-        identity: TransactionalId,
-        partitions: Sequence[TopicPartition],
-        output: TransactionalOutput,
-    ) -> Task:
-        compiled = self._plan.parts[identity.sub_topology]
-        markers = {
-            partition: marker
-            for partition in partitions
-            if (marker := self._ledger.marker(identity.sub_topology, partition))
-        }
-        stores = self._state.open(compiled, identity.partition) if self._state else None
-        return Task(
-            identity,
-            {p.topic: compiled.sources[p.topic] for p in partitions},
-            output,
-            markers=markers,
-            transaction_timeout_seconds=self._options.transaction_timeout_seconds,
-            timer=self._timer,
-            clock=self._clock,
-            receipts=self._plan.receipts,
-            queue=self._new_queue(compiled, partitions),
-            emissions=compiled.emissions,
-            stores=stores,
-            flow=Flow(self._measures) if self._is_measured else None,
-        )
-
-    def _new_queue(self, compiled: CompiledPart, partitions: Sequence[TopicPartition]) -> Queue:
-        if len(partitions) == 1:
-            return ArrivalQueue()
-        times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(partitions)}
-        return TimestampQueue(times, self._options.max_task_idle_seconds, self._clock)
-
-    def _fence_former_ids(self, by_task: Mapping[TransactionalId, list[TopicPartition]]) -> None:
-        if former := self._ledger.former_ids(by_task):
-            self._outputs.close(self._outputs.open(former))
-        self._ledger.confirm_ids(by_task)
-
     def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
         gone = set(partitions)
-        return [task for task in self.tasks.values() if gone.intersection(task.positions)]
+        bundles = bundles_of(self.tasks.values())
+        return [task for b in bundles if gone.intersection(b.partitions) for task in b.tasks]
 
     def _release(self, tasks: Sequence[Task], event: str) -> None:
         for task in tasks:
@@ -279,7 +232,8 @@ class Worker:
             add_task(self.counts, task)
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
-        self._outputs.close([task.output for task in tasks])
+        self._up_to_date.difference_update(tasks)
+        self._outputs.close([bundle.output for bundle in bundles_of(tasks)])
 
     # --- one turn of the cycle ----------------------------------------------------------
 
@@ -290,9 +244,11 @@ class Worker:
             self._rounds.settle(self.tasks.values())
         self._rounds.turn([*self.tasks.values()], behind=self._is_behind)
         if not self._stop:
-            if self._recovery.is_due():
+            # Asked twice, the clock could find a producer due whose round was not settled.
+            now = self._clock()
+            if self._recovery.is_due(now):
                 self._rounds.settle(self.tasks.values())
-            self._recovery.turn([*self.tasks.values()])
+            self._recovery.turn(bundles_of(self.tasks.values()), now)
         self._resume_assigned()
         if self._state is not None:
             is_behind = any(task.has_pending for task in self.tasks.values())
@@ -306,7 +262,7 @@ class Worker:
             self._rounds.settle(self.tasks.values())
             others = [*self.tasks.values()]
         behind = any(task.has_pending for task in others)
-        self._let_flow()
+        self._flowing.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
         if (
             behind
@@ -320,21 +276,16 @@ class Worker:
             wait_seconds = IDLE_SECONDS
         # To hear of rebalances takes a fetch. Pausing for it would discard what is fetched ahead.
         limit = 1 if behind else self._options.batch_records
-        fetched = self._log.fetch(limit, wait_seconds)
+        fetched = self._log.fetch(limit, wait_seconds, self._gather_seconds(behind))
         self._is_behind = behind or sum(map(len, fetched.messages.values())) >= limit
         self._distribute(fetched)
 
-    def _let_flow(self) -> None:
-        """Fetch running tasks' partitions, but those of which enough waits for others."""
-        assigned = {p for task in self.tasks.values() for p in task.positions}
-        running = [t for t in self.tasks.values() if t.state is TaskState.RUNNING]
-        wanted = {p for task in running for p in task.positions}
-        wanted.difference_update(p for task in running for p in task.full_partitions)
-        if started := sorted(wanted - self._flowing):
-            self._log.resume(started)
-        if stopped := sorted((self._flowing - wanted) & assigned):
-            self._log.pause(stopped)
-        self._flowing = wanted
+    def _gather_seconds(self, behind: bool) -> float:
+        """Return how long few records wait for more: a turn for each costs more than they do."""
+        if behind or self._rounds.is_under_way:
+            return 0.0
+        wanted_seconds = gather_seconds(self._options.commit_interval_seconds)
+        return min(wanted_seconds, self._rounds.remaining_seconds())
 
     def _distribute(self, fetched: Fetched) -> None:
         self._membership = fetched.membership
@@ -357,37 +308,31 @@ class Worker:
             found = found or task.has_pending
             try:
                 task.run(until)
-                self._idle_windows.look_at(task, self.tasks.values(), self._membership)
+                if task.bundle.may_run(task):
+                    self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
-                self._recovery.failed(task, error)
+                self._recovery.failed(task.bundle, error)
         return found
 
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
         self._measures.commit_seconds.add(took_seconds)
-        self._tell_own_positions(tasks)
-
-    def _tell_own_positions(self, tasks: Sequence[Task]) -> None:
-        """Say how far the application has read what it sent to itself; nobody else reads it."""
-        own = self._plan.own_topics
-        if own and self._purge is not None:
-            self._purge(
-                [
-                    Position(*partition, task.committed_offset(partition))
-                    for task in tasks
-                    for partition in task.partitions
-                    if partition.topic in own
-                ]
-            )
+        # What the application sent to itself nobody else reads.
+        if self._purge is not None and (own := self._plan.own_topics):
+            self._purge(committed_positions(tasks, own))
 
     def _resume_assigned(self) -> None:
         """Bring state up to date and start reading (T4, T5)."""
-        ready = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
+        assigned = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
+        ready = [task for task in assigned if task not in self._up_to_date]
         if self._state is not None:
             ready = self._state.turn(ready)
-        for task in ready:
-            failpoints.hit("takeover.after_assign")
-            task.enter(TaskState.RUNNING)
-            self._flowing.difference_update(task.positions)
+        self._up_to_date.update(ready)
+        for bundle in bundles_of(ready):
+            if self._up_to_date.issuperset(bundle.tasks):
+                failpoints.hit("takeover.after_assign")
+                bundle.enter(TaskState.RUNNING)
+                self._up_to_date.difference_update(bundle.tasks)
+                self._flowing.were_paused(bundle.partitions)
 
     def _is_caught_up(self) -> bool:
         if self._catching_up is None or not self._was_assigned or self._rounds.is_under_way:

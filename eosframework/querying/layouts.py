@@ -11,6 +11,7 @@ import orjson
 
 from eosframework.operators.agenda import DATA
 from eosframework.operators.binding import format_of
+from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import Entry
 from eosframework.operators.history import History
 from eosframework.operators.packing import unpacked
@@ -194,7 +195,7 @@ class HistoryLayout(Layout):
 
     def _history(self, content: CommittedStore) -> History:
         session = open_session(self._form, content, [])
-        return History(session, self._serde, self._history_ms, Alarm())
+        return History(Chunks(session), self._serde, self._history_ms, Alarm())
 
 
 class WaitingLayout(Layout):

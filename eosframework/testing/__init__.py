@@ -4,7 +4,9 @@
 the topology do, with `crash_everywhere` for what becomes of state, and with `cut_everywhere` for
 functions over batches. `TopologyDriver` is its small sister for topologies that keep nothing.
 `faults` makes a real worker crash, stop or wait at a named point of the protocol: for what the
-guarantee does. Nothing here stands in for Kafka: a claim about exactly-once needs a real broker.
+guarantee does. `fixtures` gives pytest a real Kafka and a real PostgreSQL: embedded ones, others in
+containers, or servers that run already. Nothing here stands in for Kafka: a claim about
+exactly-once needs a real broker.
 """
 
 from importlib import import_module

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from eosframework.config import RegistrySettings
+from eosframework.kafka.schemas import SchemaRegistry
 from eosframework.serdes import Serde
 from eosframework.topology.graph import Graph, Sink
 from eosframework.topology.walk import nodes_of
@@ -31,3 +33,9 @@ def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
         for node in nodes_of(part)
         if isinstance(node, Sink) and isinstance(node.topic, str)
     }
+
+
+def keep_schemas_here(graph: Graph) -> None:
+    """Let serdes with schemas work without a registry, for tests of a topology."""
+    if graph.codecs:
+        SchemaRegistry(RegistrySettings(), local=True).bind(graph.codecs)

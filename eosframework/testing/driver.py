@@ -11,7 +11,7 @@ from eosframework.processing.compile import CompiledSource, compile_source
 from eosframework.processing.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
-from eosframework.testing.decoding import decoded, encoded, sink_serdes
+from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.topology.graph import Graph
 
 
@@ -67,6 +67,7 @@ class TopologyDriver:
     """
 
     def __init__(self, graph: Graph) -> None:
+        keep_schemas_here(graph)
         self.failures = FailureHandler()
         self._sources: dict[str, CompiledSource] = {
             source.topic: compile_source(source)

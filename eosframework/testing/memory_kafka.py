@@ -195,7 +195,7 @@ class MemoryInput:
         """Join; the assignment comes with the first fetch."""
         self._listener, self._wanted = listener, self.partitions(topics)
 
-    def fetch(self, limit: int, timeout_seconds: float) -> Fetched:
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
         """Return what there is; where there is nothing, the time to wait passes at once."""
         if self._wanted and self._listener is not None:
             partitions, self._wanted = self._wanted, []
@@ -269,6 +269,9 @@ class MemoryLedger:
 
     def confirm_ids(self, by_task: Any) -> None:
         """All are there."""
+
+    def confirm_start(self) -> None:
+        """Nothing is reset."""
 
 
 class MemoryChangelogs:

@@ -23,7 +23,7 @@ from eosframework.processing.worker import Worker
 from eosframework.querying.layouts import Row, layout_of
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.state.memory import MemoryState
-from eosframework.testing.decoding import decoded, encoded, sink_serdes
+from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.testing.kept_state import KeptState
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
@@ -303,6 +303,7 @@ class TopologyTestDriver:
             OPTIONS,
             state=state,
             clock=lambda: kafka.now,
+            now=lambda: kafka.now,
         )
         worker.start()
         return worker
@@ -337,10 +338,13 @@ def _shown(row: Row) -> tuple[Any, Any]:
 
 
 def graph_of(app: Topology | Graph | str) -> Graph:
-    """Return the graph of whatever names a topology."""
+    """Return the graph of whatever names a topology; its schemas are kept in this process."""
     if isinstance(app, Graph):
-        return app
-    return resolve(app.loaded() if isinstance(app, Topology) else load_app(app))
+        graph = app
+    else:
+        graph = resolve(app.loaded() if isinstance(app, Topology) else load_app(app))
+    keep_schemas_here(graph)
+    return graph
 
 
 def _source_counts(graph: Graph, partitions: int | Mapping[str, int]) -> dict[str, int]:

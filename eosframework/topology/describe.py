@@ -23,7 +23,7 @@ from eosframework.topology.graph import (
 )
 from eosframework.topology.joined import GlobalTable, JoinSide, Lookup, StreamJoin, Table
 from eosframework.topology.walk import AnyNode, followers_of, nodes_of
-from eosframework.txnid import co_partitioned, registry_topic, tasks
+from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
 
 Partitions = Mapping[str, int]
 """Number of partitions by topic."""
@@ -34,7 +34,11 @@ Leases = Mapping[str, Sequence[str]]
 
 
 def describe(
-    graph: Graph, partitions: Partitions | None = None, leases: Leases | None = None
+    graph: Graph,
+    partitions: Partitions | None = None,
+    leases: Leases | None = None,
+    *,
+    partitions_per_producer: int = 1,
 ) -> dict[str, Any]:
     """Return the graph as plain data.
 
@@ -42,28 +46,37 @@ def describe(
         graph: what `resolve` gave.
         partitions: number of partitions by source topic, where they are known.
         leases: the ids that tasks have; None: they are derived.
+        partitions_per_producer: how many share a derived id.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
     """
     parts = graph.sub_topologies
+    ids = DerivedIds(partitions_per_producer)
     return {
         "application": graph.application,
         "registry_topic": registry_topic(graph.application),
         "source_topics": sorted({s.topic for part in parts for s in part.sources}),
         "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
-        "sub_topologies": [_describe_part(graph, part, partitions or {}, leases) for part in parts],
+        "sub_topologies": [
+            _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
+        ],
         "persisters": [_describe_persister(persister) for persister in graph.persisters],
         "global_tables": [described_global_table(table) for table in graph.global_tables],
     }
 
 
 def as_text(
-    graph: Graph, partitions: Partitions | None = None, leases: Leases | None = None
+    graph: Graph,
+    partitions: Partitions | None = None,
+    leases: Leases | None = None,
+    *,
+    partitions_per_producer: int = 1,
 ) -> str:
     """Return the graph as indented text: what reads what, in order."""
     lines = [f"application {graph.application}"]
-    for part in describe(graph, partitions, leases)["sub_topologies"]:
+    described = describe(graph, partitions, leases, partitions_per_producer=partitions_per_producer)
+    for part in described["sub_topologies"]:
         lines += ["", f"sub-topology {part['name']}"]
         if leases is not None:
             leased = ", ".join(part["transactional_ids"]) or "none yet"
@@ -72,7 +85,7 @@ def as_text(
             lines.append(f"  one task for each partition, writing as {part['transactional_id']}")
         else:
             ids = part["transactional_ids"]
-            lines.append(f"  {len(ids)} tasks, writing as {ids[0]} … {ids[-1]}")
+            lines.append(f"  {part['partitions']} tasks, writing as {ids[0]} … {ids[-1]}")
         for topic in part["sink_topics"]:
             lines.append(f"  writes {topic}")
         for store in part["stores"]:
@@ -117,14 +130,19 @@ def as_mermaid(graph: Graph) -> str:
 
 
 def _describe_part(
-    graph: Graph, part: SubTopology, partitions: Partitions, leases: Leases | None
+    graph: Graph,
+    part: SubTopology,
+    partitions: Partitions,
+    leases: Leases | None,
+    derived: DerivedIds,
 ) -> dict[str, Any]:
     counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
     complete = len(counts) == len(part.sources)
-    ids = [str(task) for task in tasks(graph.application, part.name, counts)] if complete else None
+    found = derived.ids(tasks(graph.application, part.name, counts)) if complete else None
+    ids = None if found is None else list(dict.fromkeys(map(str, found)))
     return {
         "name": part.name,
-        "transactional_id": f"{graph.application}-{part.name}-{{partition}}"
+        "transactional_id": f"{graph.application}-{part.name}-{derived.pattern}"
         if leases is None
         else None,
         "partitions": co_partitioned(part.name, counts) if complete else None,
@@ -256,7 +274,10 @@ def _describe_sink(sink: Sink) -> dict[str, Any]:
 
 
 def _describe_policy(policy: OnError) -> dict[str, Any]:
-    return {"policy": str(policy.policy), "topic": policy.topic}
+    described: dict[str, Any] = {"policy": str(policy.policy), "topic": policy.topic}
+    if policy.replay:
+        described |= {"retry_ms": list(policy.retry_ms), "replay": True}
+    return described
 
 
 def _text_of(
@@ -276,17 +297,27 @@ def _text_of(
 
 
 def _policy_label(policy: OnError) -> str:
-    return f"{policy.policy} {policy.topic}" if policy.topic else str(policy.policy)
+    label = f"{policy.policy} {policy.topic}" if policy.topic else str(policy.policy)
+    delays = ", ".join(map(short, policy.retry_ms))
+    return f"retry after {delays}, then {label}" if delays else label
 
 
 def _text_label(node: AnyNode) -> str:
     match node:
         case Source():
-            return f"{node.topic} ({node.key.name} key, {node.value.name} value)"
+            return f"{node.topic} ({node.key.name} key, {node.value.name} value{_again(node)})"
         case Sink():
             return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
         case _:
             return node.name
+
+
+def _again(source: Source) -> str:
+    if source.again is None:
+        return ""
+    if source.again.delay_ms is None:
+        return f"; dead letters of {source.again.topic} that are replayed"
+    return f"; {source.again.topic} again, after {short(source.again.delay_ms)}"
 
 
 def _label(node: AnyNode) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from eosframework.schemas import Codec
 from eosframework.serdes import Serde
 from eosframework.topology.batched import Columns
 from eosframework.topology.emit import Emit as Emit
@@ -107,10 +108,17 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OnError:
-    """A policy; `topic` is the dead-letter topic where the policy is `dead_letter`."""
+    """A policy; `topic` is the dead-letter topic where the policy is `dead_letter`.
+
+    Args:
+        retry_ms: how long to wait before each further attempt.
+        replay: there is a topic for letters that are replayed.
+    """
 
     policy: Policy = Policy.FAIL
     topic: str | None = None
+    retry_ms: tuple[int, ...] = ()
+    replay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +220,19 @@ Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
 """What works on the stores of a task, or looks into them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a topic is for whose records are processed again.
+
+    Args:
+        topic: the source that they came from.
+        delay_ms: for how long each waits; None: they are dead letters that are replayed, at once.
+    """
+
+    topic: str
+    delay_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """A topic that is read, and the nodes that take each of its records.
@@ -220,6 +241,8 @@ class Source:
         timestamp: takes the decoded value and returns the event time, as milliseconds since
             the epoch or a datetime; None: the record's own timestamp.
         on_error: for records that do not decode.
+        again: of a topic of the application's own for records of another source that are processed
+            again; None: it is a source that the user declared, or a repartition topic.
     """
 
     name: str
@@ -229,6 +252,7 @@ class Source:
     timestamp: Function | None
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
+    again: Again | None = None
 
 
 class TableMode(StrEnum):
@@ -303,11 +327,13 @@ class Repartition:
         topic: its name.
         writer: sub-topology that writes it.
         partitions: None: as many as its writer has tasks.
+        again: it is for records of its writer's own that are processed again.
     """
 
     topic: str
     writer: str
     partitions: int | None = None
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +345,8 @@ class Graph:
     persisters: tuple[Persister, ...] = ()
     repartitions: tuple[Repartition, ...] = ()
     global_tables: tuple[GlobalTable, ...] = ()
+    codecs: tuple[Codec, ...] = ()
+    """What has to be bound to a schema registry before a record is run."""
 
     def sub_topology(self, name: str) -> SubTopology:
         """Return the one of this name, which there is."""

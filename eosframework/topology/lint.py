@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from eosframework.errors import TopologyError
 from eosframework.references import closest
+from eosframework.topology.lint_again import again_findings
 from eosframework.topology.lint_batches import batch_findings
 from eosframework.topology.lint_joins import join_findings, key_findings
+from eosframework.topology.lint_schemas import kept_findings, schema_findings
 from eosframework.topology.lint_stores import store_findings
 from eosframework.topology.lint_topics import topic_findings
 from eosframework.topology.loaded import KEY, Finding, LoadedApp, Path, Severity
@@ -28,11 +30,14 @@ def lint(app: LoadedApp) -> list[Finding]:
         *join_findings(app),
         *store_findings(app),
         *batch_findings(app),
+        *schema_findings(app),
     ]
     for rule in rules:
         findings.extend(rule(app))
     if not any(finding.severity is Severity.ERROR for finding in findings):
         findings.extend(key_findings(app))
+        findings.extend(again_findings(app))
+        findings.extend(kept_findings(app))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from eosframework import references
 from eosframework.errors import TopologyError
-from eosframework.serdes import Serde, serde_of
+from eosframework.schemas import Codec
+from eosframework.serdes import Serde, codec_serde, serde_of
 from eosframework.topology.spec import TopologySpec
 
 Path = tuple[str | int, ...]
@@ -88,6 +89,7 @@ class LoadedApp:
             that were given as objects; all others are imported by their name.
         problems: what kept parts of the topology from being read; the spec is without them.
         unread: names of the sources and streams that are missing for this reason.
+        codecs: takes those that were made for topics.
     """
 
     spec: TopologySpec
@@ -95,6 +97,7 @@ class LoadedApp:
     objects: Mapping[str, Any] = field(default_factory=dict[str, Any])
     problems: tuple[Finding, ...] = ()
     unread: frozenset[str] = frozenset()
+    codecs: list[Codec] = field(default_factory=list[Codec])
 
     def find(self, reference: str) -> Any:
         """Return what a reference names.
@@ -114,6 +117,27 @@ class LoadedApp:
         """
         known = self.objects.get(name)
         return known if isinstance(known, Serde) else serde_of(name)
+
+    def serde_at(
+        self, name: str, topic: str | None, *, is_key: bool = False, written: bool = False
+    ) -> Serde:
+        """Return the serde of this name for a topic that others share.
+
+        Args:
+            name: of the serde.
+            topic: None: not known before a record is written.
+            is_key: whether it is for keys.
+            written: whether the application writes with it.
+
+        Raises:
+            TopologyError: as `serde`.
+        """
+        serde = self.serde(name)
+        if serde.codec is None:
+            return serde
+        codec = serde.codec.at(topic, is_key=is_key, written=written)
+        self.codecs.append(codec)
+        return codec_serde(codec)
 
 
 def refusal(findings: list[Finding]) -> TopologyError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eosframework.serdes import WINDOW
+from eosframework.serdes import WINDOW, kept_name
 from eosframework.topology.keyed_spec import KeyedSpec
 from eosframework.topology.loaded import LoadedApp
 from eosframework.topology.parts import (
@@ -178,8 +178,10 @@ class _Lowering:
         number = "" if count == 0 else str(count + 1)
         head, tail = f"{name}{HEAD}{number}", f"{name}{TAIL}{number}"
         self._whole[head] = name
-        key = (group.key if group else None) or way.key
-        value = (group.value if group else None) or ("json" if way.new_value else way.value)
+        key = (group.key if group else None) or kept_name(way.key)
+        value = (group.value if group else None) or (
+            "json" if way.new_value else kept_name(way.value)
+        )
         topic = repartition_topic(
             self._spec.application, (group.name if group else None) or f"{name}{number}"
         )

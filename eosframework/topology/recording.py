@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from eosframework import references
 from eosframework.errors import TopologyError
+from eosframework.schemas import Registered
 from eosframework.serdes import SerdeLike, serde_of
 from eosframework.topology.batched import columns_of
 from eosframework.topology.loaded import Place
@@ -78,6 +79,8 @@ class Recording:
         """Return the name that the spec refers to a serde by."""
         if isinstance(wanted, str):
             return wanted
+        if isinstance(wanted, Registered):
+            return str(wanted)
         serde = serde_of(wanted)
         return self._remember(serde.name, serde)
 

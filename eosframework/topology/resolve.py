@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from eosframework.serdes import BYTES, CHECKED_BYTES, JSON, Serde
+from eosframework.topology.again import again_topics, with_again
 from eosframework.topology.durations import milliseconds
 from eosframework.topology.graph import (
     Aggregate,
@@ -60,7 +62,7 @@ class _Resolver:
     """Makes the nodes of every stream and hangs them onto those it reads."""
 
     def __init__(self, lowered: Lowered) -> None:
-        self._app = app = lowered.app
+        self._app = app = replace(lowered.app, codecs=[])
         self._spec = app.spec
         self._ways = lowered.ways
         self._repartitions = lowered.repartitions
@@ -85,21 +87,26 @@ class _Resolver:
             self._add_stream(name, self._spec.streams[name])
         self._joins.prune()
         connected = [part for part in connected_parts(self._spec) if part.streams]
-        parts = [self._sub_topology(part) for part in connected]
+        whole = [self._sub_topology(part) for part in connected]
+        parts = [with_again(self._spec.application, part) for part in whole if part.sources]
         writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
         return Graph(
             self._spec.application,
-            tuple(part for part in parts if part.sources),
+            tuple(parts),
             persisters(
                 self._app,
                 self._policies,
                 {name: (sink.key, sink.value) for name, sink in self._rows.items()},
             ),
-            tuple(
-                Repartition(topic, writers[stream], partitions)
-                for topic, (stream, partitions) in self._repartitions.items()
+            (
+                *(
+                    Repartition(topic, writers[stream], partitions)
+                    for topic, (stream, partitions) in self._repartitions.items()
+                ),
+                *(own for part in parts for own in again_topics(part)),
             ),
             tuple(self._joins.global_tables.values()),
+            tuple(self._app.codecs),
         )
 
     def _set_policies(self, ordered: list[str]) -> None:
@@ -124,8 +131,8 @@ class _Resolver:
             twin = Source(
                 name=name,
                 topic=declared.topic,
-                key=self._app.serde(declared.key),
-                value=self._app.serde(declared.value),
+                key=self._app.serde_at(declared.key, declared.topic, is_key=True),
+                value=self._app.serde_at(declared.value, declared.topic),
                 timestamp=None if timestamp is None else self._function(timestamp),
                 on_error=_on_error(declared.on_error) or next(inherited, OnError()),
             )
@@ -292,14 +299,18 @@ class _Resolver:
         return Sink(
             name=f"{stream}.to({declared.label})",
             topic=topic,
-            key=self._sink_serde(declared.key or way.key, way.new_key, declared.key),
-            value=self._sink_serde(declared.value or way.value, way.new_value, declared.value),
+            key=self._sink_serde(declared, way.key, way.new_key, is_key=True),
+            value=self._sink_serde(declared, way.value, way.new_value),
             on_error=self._policies[stream],
         )
 
-    def _sink_serde(self, name: str, changed: bool, stated: str | None) -> Serde:
+    def _sink_serde(
+        self, declared: SinkSpec, known: str, changed: bool, *, is_key: bool = False
+    ) -> Serde:
         """Bytes that come straight from the source need no check; all others get one."""
-        serde = self._app.serde(name)
+        stated = declared.key if is_key else declared.value
+        name = stated or known
+        serde = self._app.serde_at(name, declared.topic, is_key=is_key, written=True)
         return CHECKED_BYTES if serde is BYTES and (changed or stated) else serde
 
     def _function(self, reference: str) -> Function:
@@ -359,7 +370,9 @@ def _on_error(policy: str | DeadLetter | None) -> OnError | None:
     if policy is None:
         return None
     if isinstance(policy, DeadLetter):
-        return OnError(Policy.DEAD_LETTER, policy.dead_letter)
+        delays = tuple(milliseconds(delay) for delay in policy.retry)
+        replay = policy.replay or bool(delays)
+        return OnError(Policy.DEAD_LETTER, policy.dead_letter, delays, replay)
     return OnError(Policy(policy))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eosframework.serdes import BYTES, CHECKED_BYTES, Serde
+from eosframework.serdes import BYTES, CHECKED_BYTES, Serde, kept_name
 from eosframework.topology.durations import milliseconds
 from eosframework.topology.graph import Aggregate, Function, Node, OnError, Processor, Step, Store
 from eosframework.topology.join_spec import JoinSpec
@@ -60,7 +60,8 @@ class JoinResolver:
 
     def global_table(self, name: str, declared: SourceSpec) -> None:
         """Make a global table."""
-        key, value = self._app.serde(declared.key), self._app.serde(declared.value)
+        key = self._app.serde_at(declared.key, declared.topic, is_key=True)
+        value = self._app.serde_at(declared.value, declared.topic)
         self.global_tables[name] = GlobalTable(name, declared.topic, key, value)
 
     def table(self, name: str, declared: SourceSpec, ends: Ends, on_error: OnError) -> Ends:
@@ -140,7 +141,7 @@ class JoinResolver:
         return [lookup.children], None
 
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
-        row = self._app.serde(declared.value)
+        row = self._app.serde(kept_name(declared.value))
         history_ms = None if declared.history is None else milliseconds(declared.history)
         past = history_ms is not None
         key = BYTES if past else self._app.serde(declared.key)
@@ -180,7 +181,7 @@ class JoinResolver:
 
     def _waiting(self, way: Way, stated: str | None) -> Serde:
         """Return the serde of values that wait: bytes that a step made are checked."""
-        serde = self._app.serde(stated or ("json" if way.new_value else way.value))
+        serde = self._app.serde(stated or ("json" if way.new_value else kept_name(way.value)))
         return CHECKED_BYTES if serde is BYTES and way.new_value else serde
 
     def _store(

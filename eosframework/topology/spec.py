@@ -18,12 +18,18 @@ from pydantic import (
     model_validator,
 )
 
+from eosframework.errors import TopologyError
+from eosframework.schemas import OPTIONS, Registered
 from eosframework.topology.declared import Declared
-from eosframework.topology.durations import Duration, Ttl
+from eosframework.topology.durations import Duration, Ttl, duration_of
 from eosframework.topology.step_spec import StepSpec
 
 DEFAULT_BRANCH = "default"
 """In a branch, the key whose value names the stream of the records that are left."""
+
+
+def _listed(names: Any) -> Any:
+    return (names,) if isinstance(names, str) else names
 
 
 class DeadLetter(Declared):
@@ -32,21 +38,46 @@ class DeadLetter(Declared):
     dead_letter: str = Field(min_length=1)
     """Topic that takes the record, in the same transaction as its offset."""
 
+    retry: Annotated[tuple[Duration, ...], BeforeValidator(_listed)] = ()
+    """How long to wait before each further attempt, for example [10s, 1m, 10m]; the record is a
+    dead letter when the last one has failed. Records behind it do not wait."""
 
-def _check_policy(policy: Any) -> Any:
+    replay: bool = False
+    """Whether the application has a topic of its own for dead letters that are replayed; with
+    retry it has one in any case."""
+
+
+def check_policy(policy: Any) -> Any:
+    """Return what a user wrote as a policy.
+
+    Raises:
+        ValueError: it is none; says what was expected.
+    """
     if isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
         return policy
     if policy == "dead_letter" or policy in ({"dead_letter": None}, {"dead_letter": ""}):
         raise ValueError("dead_letter has no topic; expected {dead_letter: TOPIC}")
     if isinstance(policy, dict):
-        keys = list(cast(dict[Any, Any], policy))
-        if keys == ["dead_letter"] and isinstance(policy["dead_letter"], str):
-            return cast(Any, policy)
+        given = cast(dict[Any, Any], policy)
+        if "retry" in given and "dead_letter" not in given:
+            raise ValueError(
+                "retry has no dead_letter, where a record goes that fails each time; expected "
+                "{retry: [10s, 1m], dead_letter: TOPIC}"
+            )
+        fields = DeadLetter.model_fields.keys()
+        if isinstance(given.get("dead_letter"), str) and set(given) <= fields:
+            _check_delays(given.get("retry", ()))
+            return given
     raise ValueError(f"{policy!r} is no policy; expected fail, skip or {{dead_letter: TOPIC}}")
 
 
-def _listed(names: Any) -> Any:
-    return (names,) if isinstance(names, str) else names
+def _check_delays(delays: Any) -> None:
+    listed = _listed(delays)
+    if not isinstance(listed, list | tuple):
+        raise ValueError(f"retry: {delays!r} is no list of durations; expected [10s, 1m]")
+    for delay in cast("list[Any]", listed):
+        if not duration_of(delay):
+            raise ValueError("retry: 0 does not wait; expected more, for example 10s")
 
 
 def _sinks(sinks: Any) -> Any:
@@ -57,8 +88,47 @@ def _sinks(sinks: Any) -> Any:
     return [{"topic": s} if isinstance(s, str) else s for s in cast(list[Any], sinks)]
 
 
-Policy = Annotated[Literal["fail", "skip"] | DeadLetter, BeforeValidator(_check_policy)]
+Policy = Annotated[Literal["fail", "skip"] | DeadLetter, BeforeValidator(check_policy)]
 """What happens with a record that cannot be processed."""
+
+
+def _written_serde(serde: Any) -> Any:
+    """Return a serde that is declared as a map as what the map is written as."""
+    if not isinstance(serde, Mapping):
+        return serde
+    declared = list(cast("Mapping[Any, Any]", serde).items())
+    if len(declared) != 1:
+        raise ValueError(f"a serde has one format, for example avro; found {len(declared)}")
+    [(name, options)] = declared
+    try:
+        return str(Registered.make(str(name), options))
+    except TopologyError as error:
+        raise ValueError(str(error)) from error
+
+
+_SERDE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        *(
+            {
+                "type": "object",
+                "properties": {
+                    str(format_): {
+                        "type": "object",
+                        "properties": {name: {"type": "string"} for name in options},
+                        "additionalProperties": False,
+                    }
+                },
+                "required": [str(format_)],
+                "additionalProperties": False,
+            }
+            for format_, options in OPTIONS.items()
+        ),
+    ]
+}
+
+SerdeName = Annotated[str, BeforeValidator(_written_serde), WithJsonSchema(_SERDE_SCHEMA)]
+"""A serde by its name, or a map of its options under the name of its format."""
 
 _FROM_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
@@ -71,11 +141,12 @@ class SourceSpec(Declared):
     topic: str
     """Name of the topic."""
 
-    key: str = "bytes"
-    """Serde of the key: bytes, string, integer, float, json, or module:Model."""
+    key: SerdeName = "bytes"
+    """Serde of the key: bytes, string, integer, float, json, module:Model, or a map: avro,
+    json_schema or protobuf with its options."""
 
-    value: str = "bytes"
-    """Serde of the value: bytes, string, integer, float, json, or module:Model."""
+    value: SerdeName = "bytes"
+    """Serde of the value, likewise."""
 
     timestamp: str | None = None
     """module:function that takes the value and returns the event time, as milliseconds since
@@ -140,10 +211,10 @@ class SinkSpec(Declared):
     topics: tuple[str, ...] = ()
     """Topics that topic_from can choose. Where given, it can choose no other."""
 
-    key: str | None = None
+    key: SerdeName | None = None
     """Serde of the key. Default: that of the source."""
 
-    value: str | None = None
+    value: SerdeName | None = None
     """Serde of the value. Default: that of the source."""
 
     name: str | None = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serdes import SerdeLike
+from eosframework.topology.durations import DurationLike
 from eosframework.topology.joining import Joinable
 from eosframework.topology.keeping import StoreOptions, declared_store
 from eosframework.topology.keyed import KeyedStream
@@ -20,14 +22,36 @@ from eosframework.topology.spec import (
     StepSpec,
     TableMode,
     TableSpec,
+    check_policy,
 )
 
 OnErrorLike = Literal["fail", "skip"] | DeadLetter
 
 
-def dead_letter(topic: str) -> DeadLetter:
-    """Return the policy that writes a record that cannot be processed to `topic`."""
-    return DeadLetter(dead_letter=topic)
+def dead_letter(
+    topic: str, *, retry: Sequence[DurationLike] | DurationLike = (), replay: bool = False
+) -> DeadLetter:
+    """Return the policy that writes a record that cannot be processed to `topic`.
+
+    Args:
+        topic: takes the record, in the same transaction as its offset.
+        retry: how long to wait before each further attempt, for example `["10s", "1m"]`; records
+            behind it do not wait. It is a dead letter when the last attempt has failed.
+        replay: the application has a topic of its own for letters that are replayed; with `retry`
+            it has one in any case.
+
+    Raises:
+        TopologyError: a delay is no duration.
+    """
+    policy: dict[str, Any] = {"dead_letter": topic}
+    if retry:
+        policy["retry"] = (retry,) if isinstance(retry, str | timedelta) else tuple(retry)
+    if replay:
+        policy["replay"] = True
+    try:
+        return DeadLetter.model_validate(check_policy(policy))
+    except ValueError as error:
+        raise TopologyError(f"{caller()}: dead_letter: {error}") from error
 
 
 class Stream(Joinable):

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from eosframework.errors import TopologyError
-from eosframework.serdes import Serde
+from eosframework.serdes import Serde, kept_name
 from eosframework.topology.graph import Function, OnError, Persister, Policy, TableMode, TableSink
 from eosframework.topology.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.lowering import Way
@@ -45,9 +45,9 @@ def rows_serdes(spec: TopologySpec, name: str, way: Way) -> tuple[str, str]:
     tables = [table for _, table in spec.streams[name].tables]
     models = (table.model for table in tables if table.row is None)
     values = (*(table.value for table in tables), *models)
-    made = "json" if way.new_value else way.value
+    made = "json" if way.new_value else kept_name(way.value)
     return (
-        next((table.key for table in tables if table.key), way.key),
+        next((table.key for table in tables if table.key), kept_name(way.key)),
         next((value for value in values if value), made),
     )
 
@@ -79,7 +79,8 @@ def persisters(
             topic, policy, writer = own[name], Policy.FAIL, writers[name]
         else:
             source = spec.sources[stream.from_[0]]
-            key, value = app.serde(source.key), app.serde(source.value)
+            key = app.serde_at(source.key, source.topic, is_key=True)
+            value = app.serde_at(source.value, source.topic)
             topic, policy, writer = source.topic, _decoding(source.on_error, policies[name]), None
         tables = tuple(_tables(app, name, stream, value, policies[name].policy))
         if (twin := found.get(topic)) is not None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eosframework.topology.graph import Node, Sink, Source, Step, SubTopology
+from eosframework.topology.graph import (
+    Graph,
+    Node,
+    OnError,
+    Policy,
+    Sink,
+    Source,
+    Step,
+    SubTopology,
+)
 
 AnyNode = Source | Node
 
@@ -31,6 +40,20 @@ def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
             label = "else" if predicate is None else predicate.name
             followers += [(label, child) for child in nodes]
     return followers
+
+
+def policies_of(part: SubTopology) -> list[OnError]:
+    """Return what happens at each node to records that cannot be processed there."""
+    found = [getattr(node, "on_error", None) for node in nodes_of(part)]
+    return [policy for policy in found if isinstance(policy, OnError)]
+
+
+def dead_letter_topics(graph: Graph) -> list[str]:
+    """Return the topics that take what cannot be processed, sorted."""
+    policies = [policy for part in graph.sub_topologies for policy in policies_of(part)]
+    return sorted(
+        {p.topic for p in policies if p.policy is Policy.DEAD_LETTER and p.topic is not None}
+    )
 
 
 def keeps(part: SubTopology) -> bool:

@@ -1,6 +1,8 @@
 """The identity under which one task writes: `{application}-{sub-topology}-{partition}`.
 
-Where ids are leased, a task keeps its name and writes under the id that it was given.
+Where ids are leased, a task keeps its name and writes under the id that it was given. Where tasks
+share a producer, they write under one id that has the first and the last partition, such as `0..7`,
+whether the topic has all of these or not.
 
 A name has no `-`, so an id parses back into its three parts in one way only, and the ids of
 an application are exactly those that start with its `prefix`: no second application's ids do.
@@ -20,12 +22,16 @@ NAME_LENGTH = 200
 NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
 
 _NAME = re.compile(r"[a-z0-9_.]+")
-_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]*)")
+_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]*)(?:\.\.([1-9][0-9]*))?")
 
 REGISTRY = "registry"
 """Sub-topology under which an application writes its registry topic."""
 
-_RESERVED_PREFIXES = {"backfill.": "backfill jobs", "relay.": "outbox relays"}
+_RESERVED_PREFIXES = {
+    "backfill.": "backfill jobs",
+    "relay.": "outbox relays",
+    "replay.": "replays of dead letters",
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,6 +43,8 @@ class TransactionalId:
         sub_topology: name of the connected part of its topology.
         partition: the input partition, from 0.
         leased: the id that it was given; None: it is derived from the others.
+        partitions_per_producer: how many partitions share an id. Of one number all ids differ from
+            all of another number, so the one never fences the other by accident.
 
     Raises:
         TopologyError: a name does not match the grammar, or the partition is negative.
@@ -46,6 +54,7 @@ class TransactionalId:
     sub_topology: str
     partition: int
     leased: str | None = None
+    partitions_per_producer: int = 1
 
     def __post_init__(self) -> None:
         refuse_bad_name("application", self.application)
@@ -72,8 +81,15 @@ class TransactionalId:
         return cls(application, f"relay.{name}", partition)
 
     @classmethod
+    def replay(cls, application: str) -> Self:
+        """Return the id of replays of dead letters, of which there is one at a time."""
+        return cls(application, "replay.letters", 0)
+
+    @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the derived id that `text` writes out: `parse(str(id)) == id`.
+        """Return the task whose derived id `text` is: `str(parse(text)) == text`.
+
+        Of tasks that share an id it is the first.
 
         Raises:
             ConfigurationError: the text is not an id of this grammar.
@@ -83,15 +99,35 @@ class TransactionalId:
             raise ConfigurationError(
                 f"transactional id {text!r} is not APPLICATION-SUBTOPOLOGY-PARTITION, for "
                 f"example 'flights-late-0': each name of {NAME_CHARACTERS}, then the number of a "
-                f"partition"
+                f"partition, or the first and the last of those that share a producer: '0..7'"
             )
-        application, sub_topology, partition = match.groups()
-        return cls(application, sub_topology, int(partition))
+        application, sub_topology, first, last = match.groups()
+        together = 1 if last is None else int(last) - int(first) + 1
+        task = cls(application, sub_topology, int(first), None, max(1, together))
+        if str(task) != text:
+            raise ConfigurationError(
+                f"transactional id {text!r} is nobody's: partitions {first} to {last} never share "
+                f"a producer, for these start at a multiple of their number"
+            )
+        return task
 
     def __str__(self) -> str:
         if self.leased is not None:
             return self.leased
-        return f"{self.application}-{self.sub_topology}-{self.partition}"
+        return f"{self.application}-{self.sub_topology}-{self.numbers}"
+
+    @property
+    def numbers(self) -> str:
+        """Its partition, or the first and the last of those that share its producer."""
+        if self.partitions_per_producer == 1:
+            return str(self.partition)
+        first = first_of(self.partition, self.partitions_per_producer)
+        return f"{first}..{first + self.partitions_per_producer - 1}"
+
+
+def first_of(partition: int, partitions_per_producer: int) -> int:
+    """Return the first of the partitions that share a producer with `partition`."""
+    return partition - partition % partitions_per_producer
 
 
 def prefix(application: str) -> str:
@@ -117,6 +153,16 @@ def rows_topic(application: str, stream: str) -> str:
 def repartition_topic(application: str, name: str) -> str:
     """Return the topic through which records go to the task of their new key."""
     return f"{application}.{name}.repartition"
+
+
+def retry_topic(application: str, source: str, delay: str) -> str:
+    """Return the topic in which failed records of a source wait for their next attempt."""
+    return f"{application}.{source}.retry.{delay}"
+
+
+def replay_topic(application: str, source: str) -> str:
+    """Return the topic from which dead letters of a source are processed again."""
+    return f"{application}.{source}.replay"
 
 
 def changelog_topic(application: str, store: str) -> str:
@@ -157,7 +203,7 @@ def refuse_reserved_name(sub_topology: str) -> None:
     """Raise if the ids of a user's sub-topology of this name would be the framework's own.
 
     Raises:
-        TopologyError: the name is `registry` or starts with `backfill.` or `relay.`.
+        TopologyError: the name is `registry` or starts with `backfill.`, `relay.` or `replay.`.
     """
     if sub_topology == REGISTRY:
         raise TopologyError(

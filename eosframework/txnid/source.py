@@ -11,7 +11,10 @@ from eosframework.txnid.identity import TransactionalId
 
 
 class IdSource(Protocol):
-    """Gives each task its id: always the same one, and never one that another task has."""
+    """Gives each task its id: always the same one.
+
+    It is never one that another task has, unless they share a producer.
+    """
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks, each with the id that it writes under from now on.
@@ -32,11 +35,24 @@ class IdSource(Protocol):
 
 
 class DerivedIds:
-    """The `IdSource` that needs no memory: an id is its task's name, written out."""
+    """The `IdSource` that needs no memory: an id is its task's name, written out.
+
+    Args:
+        partitions_per_producer: how many partitions share an id.
+    """
+
+    def __init__(self, partitions_per_producer: int = 1) -> None:
+        self._partitions_per_producer = partitions_per_producer
+
+    @property
+    def pattern(self) -> str:
+        """What stands behind the sub-topology in an id, for people."""
+        return "{partition}" if self._partitions_per_producer == 1 else "{first}..{last}"
 
     def ids(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the tasks with the ids that their names make."""
-        return [replace(task, leased=None) for task in tasks]
+        together = self._partitions_per_producer
+        return [replace(task, leased=None, partitions_per_producer=together) for task in tasks]
 
     def preview(self, tasks: Sequence[TransactionalId]) -> list[TransactionalId]:
         """Return the same as `ids`."""

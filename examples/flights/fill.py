@@ -1,7 +1,8 @@
 """Fills the topics that delays.yaml reads: python fill.py [MONTH …]; without any, the whole year.
 
-Tables come first: a flight meets what is there when it is processed. The brokers are those of
-EOS_KAFKA__BOOTSTRAP_SERVERS. Topics that are there already are left alone.
+With --empty the topics are made and nothing is put into them. Tables come first: a flight meets
+what is there when it is processed. The brokers are those of EOS_KAFKA__BOOTSTRAP_SERVERS. Topics
+that are there already are left alone.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ KEEP = {"retention.ms": "-1"}
 
 
 def main() -> None:
-    require_packages()
-    months = {int(month) for month in sys.argv[1:]} or MONTHS
+    is_empty = sys.argv[1:] == ["--empty"]
+    if not is_empty:
+        require_packages()
+    months = MONTHS if is_empty else {int(month) for month in sys.argv[1:]} or MONTHS
     settings = load_settings().kafka
     created = ClusterAdmin(settings).create_topics(
         [TopicToCreate(topic, PARTITIONS, config=KEEP) for topic in FEEDS]
     )
     for topic, records in FEEDS.items():
         if topic in created:
-            print(f"{topic}: {feed(settings, topic, records(months)):,} records")
+            count = 0 if is_empty else feed(settings, topic, records(months))
+            print(f"{topic}: {count:,} records")
         else:
             print(f"{topic} was there")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
@@ -36,6 +35,7 @@ from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
+from tests.support.feeding import feeder
 from tests.support.pipeline import read_committed, wait_until
 from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 
@@ -92,7 +92,7 @@ def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
     topics = [NewTopic(f"{name}.in", 1, 1), NewTopic(f"{name}.out", 1, 1)]
     for future in admin.create_topics(topics).values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = feeder(bootstrap_servers)
     for number in range(5):
         producer.produce(f"{name}.in", str(number).encode())
     assert producer.flush(30) == 0
@@ -236,8 +236,8 @@ def test_a_transaction_without_input_is_resolved_by_the_number_beside_the_offset
     else:
         world.outputs.abort([task.output])
     with capture_logs() as logs:
-        recovery.failed(task, OutcomeUnknown("no answer came"))
-        recovery.turn([task])
+        recovery.failed(task.bundle, OutcomeUnknown("no answer came"))
+        recovery.turn([task.bundle], time.monotonic())
     [resolved] = [entry for entry in logs if entry["event"] == "outcome_resolved"]
     assert resolved["outcome"] == ("committed" if done else "not_committed")
     assert world.visible() == ([b"input", b"timer"] if done else [b"input"])

@@ -15,6 +15,11 @@ from tests.support.pipeline import wait_until
 
 RECORDS = 1050
 
+FEW = 400
+"""Read from several partitions in any order, none of them is too late for its window."""
+
+SLOW_TO_EXPIRE = "EOS_WORKER__TRANSACTION_TIMEOUT_SECONDS"
+
 
 @pytest.fixture
 def history(
@@ -93,6 +98,40 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     assert refused.json["was_before"] is True
     history.finish_live()
     assert history.findings() == []
+
+
+def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The sleeper began where the log does, before live was to begin behind the history."""
+    name = unique_name("handed")
+    history = HandedOver(kafka.bootstrap_servers, name, tmp_path / name, partitions=4, sharing=3)
+    try:
+        history.make_history(FEW)
+        point = "transaction.before_commit"
+        sleeper = history.work(
+            "sleeper", faults=[f"{point}=stop@1"], environment={SLOW_TO_EXPIRE: "300"}
+        )
+        sleeper.wait_for_fault(point)
+        ids = {str(event["transactional_id"]) for event in sleeper.events("task_assigned")}
+        assert {id_.rpartition("-")[2] for id_ in ids} == {"0..2", "3..5"}
+        wait_until(lambda: history.members() == 0, "the end of the sleeper's session")
+        done = history.cutover("--json")
+        assert done.exit_code == 0, done.err
+        for topic in {position["topic"] for position in done.json["positions"]}:
+            wanted = {
+                p["partition"]: p["offset"] for p in done.json["positions"] if p["topic"] == topic
+            }
+            assert history.committed_at(topic) == [wanted[number] for number in range(4)]
+
+        sleeper.signal(signal.SIGCONT)
+        sleeper.wait_until_displaced()
+        sleeper.signal(signal.SIGTERM)
+        assert sleeper.wait() == 0, sleeper.log[-4000:]
+        history.finish_live()
+        assert history.findings() == []
+    finally:
+        history.stop()
 
 
 def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: HandedOver) -> None:

@@ -17,7 +17,7 @@ from tests.support.gates import ROW
 from tests.support.pipeline import wait_until
 from tests.support.spark_jobs import RECORDS, SparkCluster, SparkJob, are_gone, executor_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 TAKEN_OVER = "was taken over by another attempt"
 
@@ -137,6 +137,7 @@ def test_executors_die_with_their_tasks_and_with_files_that_other_tasks_need(
     assert job.findings() == []
 
 
+@pytest.mark.exhaustive
 def test_a_copy_of_a_slow_task_waits_while_that_is_well_and_takes_over_when_it_stands_still(
     job: SparkJob, cluster: SparkCluster
 ) -> None:

@@ -72,6 +72,20 @@ def test_a_dead_letter_tells_where_the_record_came_from(
     assert headers["eos.step"]
 
 
+def test_a_refused_record_is_found_among_those_of_partitions_that_share_a_producer(
+    one_stream: Callable[..., Pipeline],
+) -> None:
+    pipeline = one_stream("inflate", "{dead_letter: NAME.dead}", small_outputs=True)
+    worker = pipeline.start_worker(
+        settings=["worker.partitions_per_producer=3"], until_caught_up=True
+    )
+    assert worker.wait(90) == 0, worker.log[-3000:]
+    assert worker.events("output_rejected")
+    assert numbers(pipeline) == [n for n in range(100) if n != 13]
+    [letter] = pipeline.read(f"{pipeline.name}.dead")
+    assert json.loads(letter.value()) == {"n": 13}
+
+
 def test_a_batch_that_is_too_large_is_split_where_no_record_is(
     one_stream: Callable[..., Pipeline],
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 
+import psutil
 import pytest
 
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import Pipeline, wait_until
 
 RECORDS = 4000
 
@@ -14,13 +16,13 @@ RECORDS = 4000
 @pytest.mark.parametrize(
     "fault",
     [
-        "takeover.before_init=kill@1",
+        pytest.param("takeover.before_init=kill@1", marks=pytest.mark.exhaustive),
         "takeover.after_init=kill@1",
         "takeover.after_assign=kill@1",
-        "transaction.after_begin=kill@3",
+        pytest.param("transaction.after_begin=kill@3", marks=pytest.mark.exhaustive),
         "transaction.after_produce=kill@3",
-        "transaction.after_send_offsets=kill@3",
-        "transaction.before_commit=kill@3",
+        pytest.param("transaction.after_send_offsets=kill@3", marks=pytest.mark.exhaustive),
+        pytest.param("transaction.before_commit=kill@3", marks=pytest.mark.every_provider),
         "transaction.after_commit=kill@3",
     ],
 )
@@ -63,8 +65,6 @@ def test_a_worker_killed_during_a_rebalance_is_replaced_without_a_trace(
 def test_a_supervised_worker_killed_again_and_again_is_restarted_each_time(
     pipeline: Pipeline,
 ) -> None:
-    import psutil
-
     pipeline.feed(RECORDS)
     supervisor = pipeline.start_worker("--processes", "2", instance="pair")
     supervisor.wait_for_event("task_assigned", 4)
@@ -81,3 +81,35 @@ def test_a_supervised_worker_killed_again_and_again_is_restarted_each_time(
     pipeline.finish()
     verdict = pipeline.verify()
     assert verdict.clean, verdict
+
+
+def test_workers_end_whose_supervisor_is_killed_while_they_start(pipeline: Pipeline) -> None:
+    """They hold the supervisor's name, so no other could be started under it."""
+    pipeline.feed(RECORDS)
+    supervisor = pipeline.start_worker("--processes", "2", instance="pair")
+    supervisor.wait_for_event("worker_started", 2)
+    children = psutil.Process(supervisor.process.pid).children()
+    assert len(children) == 2
+    for child in children:
+        child.suspend()
+    assert not supervisor.events("task_assigned"), "they were quicker"
+    supervisor.signal(signal.SIGKILL)
+    supervisor.wait()
+    for child in children:
+        child.resume()
+    try:
+        wait_until(lambda: all(map(ended, children)), "the children's end")
+    finally:
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+    pipeline.finish(instance="pair")
+    verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+def ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

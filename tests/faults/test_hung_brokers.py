@@ -17,6 +17,8 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from tests.conftest import SMALL_BROKER
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 2000
 REQUEST_SECONDS, TRANSACTION_SECONDS, STOP_SECONDS = 2, 12, 6
 SLACK_SECONDS = 8

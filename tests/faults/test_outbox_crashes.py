@@ -29,7 +29,7 @@ STEPS = [
 MakeOutbox = Callable[..., OutboxWorld]
 
 
-@pytest.mark.parametrize("kind", ["table", "slot"])
+@pytest.mark.parametrize("kind", ["table", pytest.param("slot", marks=pytest.mark.exhaustive)])
 def test_relays_killed_at_each_step_in_turn_lose_and_double_nothing(
     make_outbox: MakeOutbox, kind: str
 ) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,13 +54,14 @@ class Counted(Pipeline):
                 producer.poll(0)
         assert producer.flush(60) == 0
 
-    def start(self, machine: str, copies: int, **options: Any) -> WorkerProcess:
+    def start(self, machine: str, copies: int, sharing: int) -> WorkerProcess:
         settings = [
             f"state.directory={self.directory / machine}",
             f"state.standby_copies={copies}",
+            f"worker.partitions_per_producer={sharing}",
             "worker.session_timeout_seconds=6",
         ]
-        return self.start_worker(instance=machine, settings=settings, **options)
+        return self.start_worker(instance=machine, settings=settings)
 
     def counts(self) -> dict[str, list[int]]:
         """The results that went out, by key."""
@@ -85,22 +85,36 @@ def restored(worker: WorkerProcess, partitions: list[int]) -> int:
     )
 
 
-@pytest.mark.parametrize("copies", [1, 0], ids=["standby", "none"])
+@pytest.mark.parametrize(
+    ("copies", "sharing"),
+    [(1, 1), (0, 1), (1, 3), pytest.param(0, 3, marks=pytest.mark.exhaustive)],
+    ids=["standby", "none", "standby_shared", "none_shared"],
+)
 def test_a_takeover_reads_the_tail_of_what_was_kept_and_all_of_what_was_not(
-    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path, copies: int
+    kafka: KafkaService,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    copies: int,
+    sharing: int,
 ) -> None:
     name = unique_name("standby")
     counted = Counted(kafka.bootstrap_servers, name, tmp_path / name)
     try:
         counted.feed_rounds(6)
-        dying = counted.start("a.10", copies)
+        dying = counted.start("a.10", copies, sharing)
         # Were the other one alone for a while, it would have stores of its own.
         dying.wait_for_event("task_assigned", PARTITIONS)
-        living = counted.start("a.2", copies)
+        living = counted.start("a.2", copies, sharing)
         members = [Member(f"{name}.a.10", "here"), Member(f"{name}.a.2", "here")]
-        first = [p for p, owner in enumerate(owners(members, PARTITIONS)) if owner == members[0]]
+        owned = owners(members, PARTITIONS, sharing)
+        first = [p for p, owner in enumerate(owned) if owner == members[0]]
+        second = [p for p, owner in enumerate(owned) if owner == members[1]]
+        assert first
+        assert second
         wait_until(lambda: counted.committed() >= 6 * KEYS, "all of the first rounds")
-        wait_until(lambda: len(living.events("task_assigned")) >= 2, "tasks for both")
+        wait_until(
+            lambda: {*second} <= {*tasks_of(living, "task_assigned")}, "what is the other one's"
+        )
         if copies:
             wait_until(
                 lambda: tasks_of(living, "standby_up_to_date") == first, "copies of the other's"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.support.pipeline import wait_until
-from tests.support.tables import TablesWorld
+from tests.support.tables import BOTH_KINDS, TablesWorld
 
 MakeTables = Callable[..., TablesWorld]
 
@@ -19,6 +21,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.every_provider
 def test_workers_killed_at_each_step_in_turn_lose_and_double_nothing(
     make_tables: MakeTables,
 ) -> None:
@@ -100,18 +103,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_tables: Make
 def test_a_supervised_child_of_either_kind_that_is_killed_is_restarted(
     make_tables: MakeTables,
 ) -> None:
-    world = make_tables(
-        topology="""\
-application: NAME
-sources:
-  numbers: {topic: NAME.in, key: bytes, value: json}
-streams:
-  doubled:
-    from: numbers
-    steps: [{map_values: "tests.support.functions:double"}]
-    to: [{table: doubled, model: "tests.support.rows:Number", value: json}]
-"""
-    )
+    world = make_tables(topology=BOTH_KINDS)
     world.apply()
     world.feed(400)
     supervisor = world.start_worker(

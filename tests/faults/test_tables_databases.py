@@ -184,6 +184,7 @@ def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
     end(world, worker, 50)
 
 
+@pytest.mark.slow
 def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     make_tables: MakeTables, server: PostgresServer
 ) -> None:
@@ -194,8 +195,8 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     server.kill()
     world.feed(400)
     worker.wait_for_event("database_away")
-    # Ten sessions long: who does not poll meanwhile loses the partitions.
-    threading.Event().wait(60)
+    # Three sessions long: who is not heard of meanwhile loses the partitions.
+    threading.Event().wait(18)
     assert not worker.events("database_back")
     server.start()
     worker.wait_for_event("database_back")
@@ -203,6 +204,7 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     end(world, worker, 800)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topology", "factor"), [(DIRECT, 1), (TRANSFORMED, 2)])
 def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(
     make_tables: MakeTables, tmp_path: Path, topology: str, factor: int

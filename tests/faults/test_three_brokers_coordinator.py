@@ -18,17 +18,22 @@ RECORDS = 1000
 Replicated = Callable[..., Pipeline]
 
 each_failure = pytest.mark.parametrize(
-    "failure",
-    [Failure.KILLED, pytest.param(Failure.STOPPED, marks=pytest.mark.exhaustive)],
+    ("failure", "sharing"),
+    [
+        (Failure.KILLED, 1),
+        pytest.param(Failure.KILLED, 3, marks=pytest.mark.exhaustive),
+        pytest.param(Failure.STOPPED, 1, marks=pytest.mark.exhaustive),
+    ],
 )
+"""With producers of their own, and with one for three partitions."""
 
 
 @each_failure
 def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
 ) -> None:
     pipeline = replicated()
-    worker = hold_under_load(pipeline, "transaction.before_commit")
+    worker = hold_under_load(pipeline, "transaction.before_commit", sharing)
     held = the_open_one(brokers, worker)
     assert held.state is State.ONGOING
     assert takes_offsets(held)
@@ -42,11 +47,11 @@ def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
 
 @each_failure
 def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
 ) -> None:
     """The marker of one output needs three replicas in sync while there are two."""
     pipeline = replicated()
-    worker = hold_the_first(pipeline, "transaction.before_commit")
+    worker = hold_the_first(pipeline, "transaction.before_commit", sharing)
     tripled = f"{pipeline.name}.tripled"
     held = the_open_one(brokers, worker)
     partition = next(p for p in held.partitions if p.topic == tripled)
@@ -81,10 +86,10 @@ def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
 
 @each_failure
 def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails_after_a_commit(
-    brokers: ThreeBrokers, replicated: Replicated, failure: Failure
+    brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
 ) -> None:
     pipeline = replicated()
-    worker = hold_under_load(pipeline, "transaction.after_commit")
+    worker = hold_under_load(pipeline, "transaction.after_commit", sharing)
     names = transactional_ids(worker)
     wait_until(lambda: are(brokers, names, State.COMPLETE_COMMIT), "complete commits only")
     held = brokers.transaction(names[0])
@@ -96,9 +101,9 @@ def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails
     ends_clean(brokers, held, pipeline, worker)
 
 
-def hold_under_load(pipeline: Pipeline, point: str) -> WorkerProcess:
+def hold_under_load(pipeline: Pipeline, point: str, sharing: int) -> WorkerProcess:
     """Start a worker, and feed it until a later one of its transactions is held."""
-    worker = pipeline.start_worker(faults=[f"{point}=hold@6"])
+    worker = start_held(pipeline, f"{point}=hold@6", sharing)
     worker.wait_for_event("task_assigned", pipeline.partitions)
 
     def held() -> bool:
@@ -109,13 +114,18 @@ def hold_under_load(pipeline: Pipeline, point: str) -> WorkerProcess:
     return worker
 
 
-def hold_the_first(pipeline: Pipeline, point: str) -> WorkerProcess:
+def hold_the_first(pipeline: Pipeline, point: str, sharing: int) -> WorkerProcess:
     """Start a worker, and give it one record, whose transaction is held."""
-    worker = pipeline.start_worker(faults=[f"{point}=hold"])
+    worker = start_held(pipeline, f"{point}=hold", sharing)
     worker.wait_for_event("task_assigned", pipeline.partitions)
     pipeline.feed(1)
     worker.wait_for_fault(point)
     return worker
+
+
+def start_held(pipeline: Pipeline, fault: str, sharing: int) -> WorkerProcess:
+    settings = [f"worker.partitions_per_producer={sharing}"]
+    return pipeline.start_worker(faults=[fault], settings=settings)
 
 
 def transactional_ids(worker: WorkerProcess) -> list[str]:

@@ -1,6 +1,7 @@
 """Calls whose answer never comes are resolved by what the brokers have committed, never guessed.
 
-Each task of one worker suffers another fault, so that one wait for the timeouts serves them all.
+Each producer of one worker suffers another fault, so that one wait for the timeouts serves them
+all. The tasks are numbered by their producers, which several may share.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ SHORT = [
 ]
 
 KEYS = (ADD_PARTITIONS, PRODUCE, ADD_OFFSETS, TXN_OFFSET_COMMIT, END_TXN)
-"""Held in tasks 0 to 4."""
+"""Held in producers 0 to 4."""
 
 COMMITTING = KEYS.index(END_TXN)
 
 RECYCLING = 5
-"""The task whose producer is suspect after a commit, and whose init is held."""
+"""The producer that is suspect after a commit, and whose init is held."""
+
+PRODUCERS = RECYCLING + 1
 
 INFLATED = """\
 application: NAME
@@ -57,34 +60,41 @@ streams:
 
 @dataclass
 class Scene:
-    """A worker behind a proxy that has committed a first batch, with a fault in each task."""
+    """A worker behind a proxy that has committed a first batch, with a fault in each producer.
+
+    Args:
+        sharing: how many partitions share a producer.
+    """
 
     cluster: ProxiedCluster
     pipeline: Pipeline
     worker: WorkerProcess
+    sharing: int
 
-    def transactional_id(self, task: int) -> str:
-        return f"{self.pipeline.name}-doubled-{task}"
+    def transactional_id(self, producer: int) -> str:
+        first = producer * self.sharing
+        numbers = f"{first}" if self.sharing == 1 else f"{first}..{first + self.sharing - 1}"
+        return f"{self.pipeline.name}-doubled-{numbers}"
 
-    def hold(self, api_key: int, task: int, *, repeated: bool = True) -> HeldRequest:
-        name = self.transactional_id(task).encode()
+    def hold(self, api_key: int, producer: int, *, repeated: bool = True) -> HeldRequest:
+        name = self.transactional_id(producer).encode()
         return self.cluster.hold(api_key, name, repeated=repeated)
 
-    def events(self, name: str, task: int) -> list[dict[str, object]]:
-        wanted = self.transactional_id(task)
+    def events(self, name: str, producer: int) -> list[dict[str, object]]:
+        wanted = self.transactional_id(producer)
         return [e for e in self.worker.events(name) if e["transactional_id"] == wanted]
 
-    def outcomes(self, task: int) -> list[object]:
-        return [event["outcome"] for event in self.events("outcome_resolved", task)]
+    def outcomes(self, producer: int) -> list[object]:
+        return [event["outcome"] for event in self.events("outcome_resolved", producer)]
 
-    def failed(self, task: int) -> bool:
+    def failed(self, producer: int) -> bool:
         names = ("outcome_unknown", "transaction_aborted", "task_fenced")
-        return any(self.events(name, task) for name in names)
+        return any(self.events(name, producer) for name in names)
 
     def finish(self) -> None:
         """See the worker go on, end well, and leave exactly what it should."""
         self.pipeline.feed(BATCH)
-        wait_until(lambda: self.pipeline.committed() == 3 * BATCH + 6, "all records")
+        wait_until(lambda: self.pipeline.committed() == self.pipeline.fed, "all records")
         self.worker.signal(signal.SIGTERM)
         assert self.worker.wait() == 0, self.worker.log[-3000:]
         assert self.pipeline.nothing_is_open()
@@ -100,47 +110,71 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedCluster
 
 
 @pytest.fixture
+def sharing() -> int:
+    """How many partitions share a producer."""
+    return 1
+
+
+@pytest.fixture
 def scene(
-    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path
+    cluster: ProxiedCluster, unique_name: Callable[[str], str], tmp_path: Path, sharing: int
 ) -> Iterator[Scene]:
-    pipeline = Pipeline(cluster.direct, unique_name("app"), tmp_path / "pipeline", partitions=6)
+    pipeline = Pipeline(
+        cluster.direct,
+        unique_name("app"),
+        tmp_path / "pipeline",
+        partitions=PRODUCERS * sharing,
+    )
     pipeline.feed(BATCH)
-    behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
-    worker = pipeline.start_worker(settings=[behind, *SHORT])
+    settings = [
+        f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
+        f"worker.partitions_per_producer={sharing}",
+    ]
+    worker = pipeline.start_worker(settings=[*settings, *SHORT])
     wait_until(lambda: pipeline.committed() == BATCH, "a first batch")
-    yield Scene(cluster, pipeline, worker)
+    yield Scene(cluster, pipeline, worker, sharing)
     cluster.holds.clear()
     pipeline.stop()
 
 
-@pytest.mark.parametrize("answer", ["request_comes_late", "response_is_lost"])
+@pytest.mark.parametrize(
+    ("answer", "sharing"),
+    [
+        ("request_comes_late", 1),
+        ("response_is_lost", 1),
+        pytest.param("request_comes_late", 2, marks=pytest.mark.exhaustive),
+        ("response_is_lost", 2),
+    ],
+)
 def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     scene: Scene, answer: str
 ) -> None:
-    held = {task: scene.hold(key, task) for task, key in enumerate(KEYS)}
+    held = {producer: scene.hold(key, producer) for producer, key in enumerate(KEYS)}
     scene.hold(END_TXN, RECYCLING, repeated=False)
     held[RECYCLING] = scene.hold(INIT_PRODUCER_ID, RECYCLING)
     scene.pipeline.feed(BATCH)
     refused: dict[int, frozenset[str]] = {}
 
     def deliver_what_came() -> bool:
-        for task, request in held.items():
-            if request.came and task not in refused:
-                refused[task] = request.deliver()
+        for producer, request in held.items():
+            if request.came and producer not in refused:
+                refused[producer] = request.deliver()
         return len(refused) == len(held)
 
     if answer == "response_is_lost":
-        wait_until(deliver_what_came, "a request from each task")
+        wait_until(deliver_what_came, "a request of each producer")
         # A broker that has just made its internal topics may still be loading one of them.
-        loading = {task for task, why in refused.items() if why == {"COORDINATOR_LOAD_IN_PROGRESS"}}
-        assert len(loading) < len(refused) / 2
-        assert not any(why for task, why in refused.items() if task not in loading), refused
+        answers = [why for why in refused.values() if why != {"COORDINATOR_LOAD_IN_PROGRESS"}]
+        assert len(answers) > len(refused) / 2
+        assert not any(answers), refused
     wait_until(lambda: bool(scene.events("recycle_failed", RECYCLING)), "a failed recycle")
-    scene.pipeline.feed(6)  # its task begins again, and finds its producer still suspect
-    wait_until(lambda: all(map(scene.failed, held)), "each task's failure")
+    # Its tasks begin again, and find it still suspect.
+    scene.pipeline.feed(scene.pipeline.partitions)
+    wait_until(lambda: all(map(scene.failed, held)), "each producer's failure")
     scene.cluster.holds.clear()
     wait_until(
-        lambda: all(scene.events("task_recovered", task) for task in held), "each task's recovery"
+        lambda: all(scene.events("task_recovered", producer) for producer in held),
+        "each producer's recovery",
     )
     if answer == "request_comes_late":
         wait_until(deliver_what_came, "the late requests' arrival")
@@ -149,7 +183,7 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
         assert all(refused.values()), refused
     scene.finish()
     assert not scene.worker.events("output_rejected"), "no record is to blame for its broker"
-    committed = {task for task in held if "committed" in scene.outcomes(task)}
+    committed = {producer for producer in held if "committed" in scene.outcomes(producer)}
     assert committed == ({COMMITTING} if answer == "response_is_lost" else set())
     assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
 

@@ -213,7 +213,7 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     ("operation", "needed"),
     [
         (AclOperation.READ, "grant Read on Group"),
-        (AclOperation.DESCRIBE, "grant Describe on group"),
+        (AclOperation.DESCRIBE, "which includes Describe"),
     ],
 )
 def test_a_group_that_may_not_be_used_is_named(
@@ -236,7 +236,8 @@ def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     done = guarded.run()
     assert done.exit_code == 1, done.err
     assert f"topic '{hidden}' may not be described" in done.error
-    assert f"grant Describe on topic '{hidden}'" in done.error
+    assert f"on Topic {hidden}" in done.error
+    assert "which includes Describe" in done.error
 
 
 @pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.WRITE])
@@ -246,7 +247,6 @@ def test_a_registry_that_may_not_be_used_is_named(
     registry = f"{guarded.name}.registry"
     guarded.deny(ResourceType.TOPIC, registry, operation)
     done = guarded.run()
-    assert done.exit_code in (1, 2), done.err
-    assert registry in done.error
-    assert "Topic authorization failed" in done.error
+    assert done.exit_code == 1, done.err
+    assert f"grant {operation.name.capitalize()} on Topic {registry}" in done.error
     assert guarded.took_nothing()

@@ -114,7 +114,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
     leasing.fill()
     planned = leasing.run("plan", "--json").json
     assert planned["transactional_ids"] == leasing.pool[:2]
-    assert f"TransactionalId {leasing.pool[1]}: Write, Describe" in planned["acls"]
+    assert f"TransactionalId {leasing.pool[1]}: Write" in planned["acls"]
     assert leasing.leases() == {}
 
     pipeline.feed(RECORDS)
@@ -180,13 +180,7 @@ def test_leasing_ids_fences_a_zombie_that_derives_them(leasing: Leasing) -> None
     assert all(before < after for before, after in taken)
     assert zombie.process.poll() is None, "the zombie ended before it was continued"
     zombie.signal(signal.SIGCONT)
-    wait_until(
-        lambda: (
-            bool(zombie.events("task_fenced") or zombie.events("partitions_lost"))
-            or zombie.process.poll() is not None
-        ),
-        "the zombie noticing",
-    )
+    zombie.wait_until_displaced()
     zombie.process.kill()
     pipeline.feed(RECORDS)
     leasing.wait_for(2 * RECORDS)

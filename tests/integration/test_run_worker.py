@@ -7,9 +7,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import KafkaService
+from tests.support.feeding import feeder
 from tests.support.handed_over import HandedOver
 from tests.support.pipeline import Pipeline, number_in, wait_until
 
@@ -24,6 +26,7 @@ streams:
 """
 
 
+@pytest.mark.every_provider
 def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:
@@ -110,7 +113,7 @@ def test_a_topic_is_chosen_for_each_record(make_pipeline: Callable[..., Pipeline
 
 def test_keys_times_and_headers_reach_the_output(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline()
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+    producer = feeder(pipeline.bootstrap_servers)
     producer.produce(
         pipeline.source,
         b'{"n": 1}',

@@ -26,7 +26,7 @@ from tests.soak.recording import (
     read_journals,
     read_numbers,
 )
-from tests.soak.schedule import WORKERS, Fault
+from tests.soak.schedule import WORKERS, Fault, sharing
 from tests.soak.segments import offsets_in, outputs_in
 from tests.soak.workers import Workers
 from tests.support.pipeline import Pipeline, wait_until
@@ -53,6 +53,7 @@ class Settings:
         seconds: how long things are broken; bringing everything back comes on top.
         records_per_second: that the feeder writes.
         unprotected: switch the straggler protection off.
+        sharing: how many partitions share a producer, by the seed.
     """
 
     seed: int
@@ -61,6 +62,12 @@ class Settings:
     nodes: int = 1
     records_per_second: int = 200
     unprotected: bool = False
+    sharing: Callable[[int], int] = sharing
+
+    @property
+    def partitions_per_producer(self) -> int:
+        """How many partitions share a producer."""
+        return self.sharing(self.seed)
 
     @property
     def command(self) -> str:
@@ -177,6 +184,7 @@ class _Soak:
             self._pipeline,
             cluster.bootstrap_servers,
             WORKERS,
+            partitions_per_producer=settings.partitions_per_producer,
             unprotected=settings.unprotected,
         )
         faults = settings.schedule(settings.seed, settings.seconds)
@@ -185,6 +193,7 @@ class _Soak:
 
     def run(self) -> Result:
         pipeline, servers = self._pipeline, self._cluster.direct
+        self._say(f"partitions per producer: {self._settings.partitions_per_producer}")
         with ExitStack() as stack:
             stack.callback(self._workers.end)
             offsets = stack.enter_context(

@@ -29,6 +29,9 @@ WORKERS = 3
 
 FIRST_FAULT_SECONDS = 2.0
 
+SHARING = (1, 1, 2, 3)
+"""How many partitions may share a producer; half of all runs have producers of their own."""
+
 
 class Way(StrEnum):
     """What is done."""
@@ -113,6 +116,11 @@ EVERYTHING: Mapping[Way, int] = {
     Way.STOP_BROKER: 2,
 }
 """How often each way is drawn, in proportion."""
+
+
+def sharing(seed: int) -> int:
+    """Return how many partitions share a producer in a seed's run of all faults."""
+    return random.Random(f"{seed} sharing").choice(SHARING)
 
 
 def stragglers(*requests: str) -> Callable[[int, float], tuple[Fault, ...]]:

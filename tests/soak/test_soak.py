@@ -11,7 +11,7 @@ from tests.soak.checker import Kind
 from tests.soak.run import Result, Settings, soak
 from tests.soak.schedule import everything, stragglers
 
-SOAK_SECONDS = 100
+SOAK_SECONDS = 70
 STRAGGLERS_SECONDS = 15
 SEED_OF_STRAGGLERS = 1
 
@@ -31,17 +31,22 @@ def test_random_faults_leave_a_clean_history(
     assert len({fault.way for fault in result.fired}) > 5, result
 
 
-def late_commits(directory: Path, *, unprotected: bool) -> Result:
+def late_commits(directory: Path, *, sharing: int = 1, unprotected: bool = False) -> Result:
     """Let commits arrive late, twice a second, and nothing else."""
     settings = Settings(
-        SEED_OF_STRAGGLERS, STRAGGLERS_SECONDS, stragglers("EndTxn"), unprotected=unprotected
+        SEED_OF_STRAGGLERS,
+        STRAGGLERS_SECONDS,
+        stragglers("EndTxn"),
+        unprotected=unprotected,
+        sharing=lambda _: sharing,
     )
     return soak(settings, directory, print)
 
 
 @pytest.mark.slow
-def test_late_commits_leave_a_clean_history(tmp_path: Path) -> None:
-    result = late_commits(tmp_path, unprotected=False)
+@pytest.mark.parametrize("sharing", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_late_commits_leave_a_clean_history(tmp_path: Path, sharing: int) -> None:
+    result = late_commits(tmp_path, sharing=sharing)
     assert result.clean, result
     assert len(result.fired) > 10, result
 

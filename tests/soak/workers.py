@@ -49,15 +49,26 @@ class Workers:
     """Workers by number; the last one is a supervisor.
 
     Args:
+        partitions_per_producer: how many partitions share one.
         unprotected: switch the straggler protection off.
     """
 
     def __init__(
-        self, pipeline: Pipeline, bootstrap_servers: str, count: int, *, unprotected: bool = False
+        self,
+        pipeline: Pipeline,
+        bootstrap_servers: str,
+        count: int,
+        *,
+        partitions_per_producer: int = 1,
+        unprotected: bool = False,
     ) -> None:
         self.ended: list[Ended] = []
         self._pipeline = pipeline
-        self._settings = [*SETTINGS, f"kafka.bootstrap_servers={bootstrap_servers}"]
+        self._settings = [
+            *SETTINGS,
+            f"kafka.bootstrap_servers={bootstrap_servers}",
+            f"worker.partitions_per_producer={partitions_per_producer}",
+        ]
         self._environment = {"XDG_STATE_HOME": str(pipeline.directory / "host")}
         if unprotected:
             self._environment["EOS_TEST_UNPROTECTED"] = "1"

@@ -23,6 +23,13 @@ def refuse_thirteen(value: dict[str, int]) -> dict[str, int]:
     return value
 
 
+def refuse_threes(value: dict[str, int]) -> dict[str, int]:
+    """Refuse one number in ten until the file is there that EOS_TEST_MENDED names."""
+    if value["n"] % 10 == 3 and not Path(os.environ.get("EOS_TEST_MENDED", "no")).exists():
+        raise ValueError(f"{value['n']} is not served yet")
+    return value
+
+
 def inflate(value: dict[str, int]) -> dict[str, Any]:
     """Make record 13 larger than the topic takes."""
     return {"n": value["n"], "padding": "x" * 20_000 if value["n"] == 13 else ""}

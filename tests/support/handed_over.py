@@ -58,7 +58,11 @@ APART = 1000
 
 
 class HandedOver(Pipeline):
-    """The application, its job, its workers, and what its outputs must say."""
+    """The application, its job, its workers, and what its outputs must say.
+
+    Args:
+        sharing: how many partitions share a producer.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class HandedOver(Pipeline):
         *,
         partitions: int = 1,
         topology: str = TOPOLOGY,
+        sharing: int = 1,
     ) -> None:
         super().__init__(
             bootstrap_servers,
@@ -78,6 +83,7 @@ class HandedOver(Pipeline):
             partitions=partitions,
         )
         self.commands: list[subprocess.Popen[bytes]] = []
+        self._sharing = sharing
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
 
@@ -109,6 +115,7 @@ class HandedOver(Pipeline):
                 "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
                 "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
                 "EOS_WORKER__SESSION_TIMEOUT_SECONDS": "6",
+                "EOS_WORKER__PARTITIONS_PER_PRODUCER": f"{self._sharing}",
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -130,7 +137,11 @@ class HandedOver(Pipeline):
 
     def work(self, place: str, **options: Any) -> WorkerProcess:
         """Start a worker that keeps its stores at `place`."""
-        settings = [f"state.directory={self.directory / place}", "worker.session_timeout_seconds=6"]
+        settings = [
+            f"state.directory={self.directory / place}",
+            "worker.session_timeout_seconds=6",
+            f"worker.partitions_per_producer={self._sharing}",
+        ]
         return self.start_worker(instance=place, settings=settings, **options)
 
     def make_history(self, count: int) -> None:
@@ -165,7 +176,7 @@ class HandedOver(Pipeline):
             fingerprint=fingerprint(graph),
             created_at=now,
             ranges={self.source: tuple(OffsetRange(first=0, end=e) for e in ends[self.source])},
-            own_starts=dict.fromkeys(own, (0,)),
+            own_starts=dict.fromkeys(own, (0,) * self.partitions),
             topic_ids={topic: found.topic_id for topic, found in facts.items()},
         )
         entries = to_entries(job) | {ends_key(JOB, topic): ends[topic] for topic in own}

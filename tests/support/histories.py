@@ -18,6 +18,7 @@ from eosframework.audit import Bound, Proof, Scope, Verdict, audit_application
 from eosframework.config import KafkaSettings
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
+from tests.support.feeding import feeder
 
 TOPOLOGY = """\
 application: NAME
@@ -78,7 +79,7 @@ class Application:
             future.result(30)
 
     def feed(self, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all"})
+        producer = feeder(self.bootstrap_servers)
         for n in range(count):
             value = json.dumps({"n": n}).encode()
             producer.produce(

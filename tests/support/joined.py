@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.feeding import feeder
 from tests.support.pipeline import KEEP, REPOSITORY, Pipeline
 
 TOPOLOGY = """\
@@ -110,9 +111,7 @@ class Shop(Pipeline):
     def fill(self, orders: int) -> None:
         """Write all inputs: ten orders a second, up to 4 s out of order."""
         # Keys have to lie where the worker would put them.
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "partitioner": "murmur2_random"}
-        )
+        producer = feeder(self.bootstrap_servers, partitioner="murmur2_random")
         span = orders * 100
         for number in range(PRODUCTS):
             self._send(producer, "products", str(number), {"name": f"product {number}"}, START)

@@ -94,6 +94,16 @@ class WorkerProcess:
 
         wait_until(happened, f"event {name} in {self.log_file}", seconds)
 
+    def wait_until_displaced(self) -> None:
+        """Wait until it hears that another worker has what it had, or ends."""
+        wait_until(
+            lambda: (
+                bool(self.events("task_fenced") or self.events("partitions_lost"))
+                or self.process.poll() is not None
+            ),
+            "the zombie noticing",
+        )
+
     def fired(self, point: str) -> bool:
         return (self.fault_directory / f"{point}.fired").exists()
 

@@ -1,4 +1,4 @@
-"""Prometheus' own promtool, from the path or out of Debian's package, which is not installed."""
+"""Prometheus' own programs, from the path or out of Debian's package, which is not installed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ _FOLDER = Path(tempfile.gettempdir()) / f"eosframework-promtool-{os.getuid()}"
 
 def promtool() -> Path:
     """Return where promtool is; it is unpacked once where it is missing."""
-    if found := shutil.which("promtool"):
+    return _program("promtool")
+
+
+def prometheus() -> Path:
+    """Return where the server is; it is unpacked once where it is missing."""
+    return _program("prometheus")
+
+
+def _program(name: str) -> Path:
+    if found := shutil.which(name):
         return Path(found)
     _FOLDER.mkdir(exist_ok=True)
-    program = _FOLDER / "promtool"
+    program = _FOLDER / name
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side unpack it once
         if not program.exists():
@@ -29,15 +38,18 @@ def promtool() -> Path:
 
 def _unpack(program: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        pytest.skip("there is no promtool, and no apt-get to get Debian's prometheus with")
+        pytest.skip(f"there is no {program.name}, and no apt-get to get Debian's prometheus with")
     with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
         if not _got(folder):
             subprocess.run(["apt-get", "--quiet", "update"], capture_output=True, check=False)
             if not _got(folder):
-                pytest.skip("there is no promtool, and Debian's prometheus could not be downloaded")
+                pytest.skip(
+                    f"there is no {program.name}, and Debian's prometheus could not be downloaded"
+                )
         [package] = Path(folder).glob("*.deb")
         subprocess.run(["dpkg-deb", "--extract", str(package), folder], check=True)
-        Path(folder, "usr/bin/promtool").rename(program)
+        for unpacked in Path(folder, "usr/bin").iterdir():
+            unpacked.rename(_FOLDER / unpacked.name)
 
 
 def _got(folder: str) -> bool:

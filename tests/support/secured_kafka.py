@@ -1,4 +1,4 @@
-"""A real broker that asks who connects: with a password over TLS, or with a certificate."""
+"""A real broker that asks who connects: a password over TLS, a certificate, or a token."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ from eosframework.embedded.ports import free_ports
 USER, PASSWORD = "alice", "pa\"ss\\word 'x"
 KEY_PASSWORD = "sealed key"
 
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
+"""The test itself and the broker are ANONYMOUS, since neither says who it is."""
+
 
 @dataclass(frozen=True)
 class SecuredKafka:
@@ -31,25 +39,32 @@ class SecuredKafka:
         plain: for the test itself: nothing is asked there.
         with_password: SASL over TLS.
         with_certificate: TLS on both sides.
+        with_token: OAUTHBEARER, unsecured tokens, without TLS.
         directory: has ca.pem, client.pem and client.key, which is sealed.
     """
 
     plain: str
     with_password: str
     with_certificate: str
+    with_token: str
     directory: Path
 
 
 @contextmanager
-def secured_kafka(directory: Path, topic: str) -> Iterator[SecuredKafka]:
-    """Start one with a topic of one partition, and kill it after the block."""
+def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iterator[SecuredKafka]:
+    """Start one with a topic of one partition, and kill it after the block.
+
+    Args:
+        guarded: nobody may do anything without an ACL but who connects to `plain`.
+    """
     directory.mkdir(parents=True)
     make_certificates(directory)
-    password_port, certificate_port = free_ports(2)
+    ports = free_ports(3)
+    properties = _properties(directory, *ports)
     cluster = start_kafka(
         directory / "data",
         fast_start=True,
-        properties=_properties(directory, password_port, certificate_port),
+        properties=properties | (GUARDED if guarded else {}),
     )
     try:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -59,16 +74,18 @@ def secured_kafka(directory: Path, topic: str) -> Iterator[SecuredKafka]:
         admin.alter_user_scram_credentials([upsertion])[USER].result(30)
         yield SecuredKafka(
             cluster.bootstrap_servers,
-            f"127.0.0.1:{password_port}",
-            f"127.0.0.1:{certificate_port}",
+            *(f"127.0.0.1:{port}" for port in ports),
             directory,
         )
     finally:
         cluster.kill()
 
 
-def _properties(directory: Path, password_port: int, certificate_port: int) -> dict[str, str]:
-    listeners = f"PASSWORD://127.0.0.1:{password_port},CERTIFICATE://127.0.0.1:{certificate_port}"
+def _properties(directory: Path, *ports: int) -> dict[str, str]:
+    names = ("PASSWORD", "CERTIFICATE", "TOKEN")
+    listeners = ",".join(
+        f"{name}://127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)
+    )
     plain = "PLAINTEXT://127.0.0.1:{port}"
     module = "org.apache.kafka.common.security"
     quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -76,7 +93,8 @@ def _properties(directory: Path, password_port: int, certificate_port: int) -> d
         "listeners": f"{plain},CONTROLLER://127.0.0.1:{{controller_port}},{listeners}",
         "advertised.listeners": f"{plain},{listeners}",
         "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL"
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL,"
+            "TOKEN:SASL_PLAINTEXT"
         ),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(directory / "broker.both"),
@@ -86,6 +104,10 @@ def _properties(directory: Path, password_port: int, certificate_port: int) -> d
         "listener.name.password.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.password.plain.sasl.jaas.config": (
             f'{module}.plain.PlainLoginModule required user_{USER}="{quoted}";'
+        ),
+        "listener.name.token.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.token.oauthbearer.sasl.jaas.config": (
+            f"{module}.oauthbearer.OAuthBearerLoginModule required;"
         ),
         "listener.name.password.scram-sha-512.sasl.jaas.config": (
             f"{module}.scram.ScramLoginModule required;"

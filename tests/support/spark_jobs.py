@@ -27,6 +27,7 @@ from eosframework.config import KafkaSettings
 from eosframework.embedded.java import find_spark_java
 from eosframework.embedded.ports import free_ports
 from eosframework.kafka.admin import ClusterAdmin
+from tests.conftest import QUICK_JVM
 from tests.support.gates import Gates
 from tests.support.handed_over import JOB, HandedOver
 from tests.support.pipeline import REPOSITORY, wait_until
@@ -139,6 +140,7 @@ class SparkJob(HandedOver):
             "spark.driver.memory=600m",
             "spark.driver.host=127.0.0.1",
             "spark.driver.bindAddress=127.0.0.1",
+            f"spark.executor.extraJavaOptions={QUICK_JVM}",
             f"spark.executorEnv.EOS_TEST_GATES={self.gates.directory}",
             "spark.eventLog.enabled=true",
             "spark.eventLog.compress=false",

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.errors import TransactionAborted
 from eosframework.kafka.producer import TransactionalProducer
@@ -149,31 +150,48 @@ def play(
     Args:
         cluster: of which the producer sees only the proxies.
         observer: of the same cluster.
-        transactional_id: that nothing else uses.
+        transactional_id: that nothing else uses, nor those that begin with it.
         case: what is late, and when it arrives.
         protection: whether the producer is protected.
         watch: how the producer sees its process's connections; None: as always.
     """
-    producer = TransactionalProducer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "transactional.id": transactional_id,
-            "reconnect.backoff.ms": 10,
-            "reconnect.backoff.max.ms": 50,
-        },
-        protection=protection,
-        watch=watch,
-    )
-    try:
-        return _Play(cluster, observer, producer, case).run()
-    finally:
-        cluster.holds.clear()
-        producer.close()
-        ending = Producer(
-            {"bootstrap.servers": cluster.direct, "transactional.id": transactional_id}
+    for number in range(1, ATTEMPTS + 1):
+        producer = TransactionalProducer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "transactional.id": f"{transactional_id}.{number}",
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 50,
+            },
+            protection=protection,
+            watch=watch,
         )
-        ending.init_transactions(30)
-        ending.close()
+        try:
+            return _Play(cluster, observer, producer, case).run()
+        except _NotPurgedError:
+            continue
+        finally:
+            cluster.holds.clear()
+            _close(cluster, producer)
+    raise AssertionError(f"{case}: in {ATTEMPTS} attempts the abort never found its record queued")
+
+
+def _close(cluster: ProxiedCluster, producer: TransactionalProducer) -> None:
+    """Close it, and end what it has open."""
+    producer.close()
+    ending = Producer(
+        {"bootstrap.servers": cluster.direct, "transactional.id": producer.transactional_id}
+    )
+    ending.init_transactions(30)
+    ending.close()
+
+
+class _NotPurgedError(Exception):
+    """The record to be purged was in flight, so that the fault did not take place.
+
+    held.came ──► abort purges what is queued: nothing ──► librdkafka sees the connection break
+    ──► it queues the record again, and the abort waits until it expires
+    """
 
 
 @dataclass
@@ -245,11 +263,14 @@ class _Play:
         if not self._case.is_purged_record:
             self._finish(attempt, (*NEAR, *FAR), end)
             return
-        self._write(attempt, NEAR[:1])
+        ends: list[KafkaError | None] = []
+        self._write(attempt, NEAR[:1], on_delivery=lambda error, _: ends.append(error))
         self._producer.poll(0)
         held.wait()
         self._producer.abort_transaction(30)
         held.let_repetitions_pass()
+        if any(error and error.code() == KafkaError._MSG_TIMED_OUT for error in ends):
+            raise _NotPurgedError
 
     def _second(self, held: HeldRequest, end: End) -> None:
         attempt = self._begin(2)
@@ -295,10 +316,10 @@ class _Play:
         position = self._position + (transaction + 1) * POSITIONS
         return _Attempt(f"{self._name}.T{transaction}.{number}", position)
 
-    def _write(self, attempt: _Attempt, partitions: Sequence[Partition]) -> None:
+    def _write(self, attempt: _Attempt, partitions: Sequence[Partition], **more: Any) -> None:
         for partition in partitions:
             self._producer.produce(
-                partition.topic, attempt.value(partition), partition=partition.number
+                partition.topic, attempt.value(partition), partition=partition.number, **more
             )
             attempt.written.append(partition)
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.commands import Finished, Folder
+from tests.support.feeding import feeder
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 
 DIRECT = """\
@@ -28,6 +29,18 @@ streams:
     from: numbers
     to: [{table: numbers, mode: append}]
 """
+
+BOTH_KINDS = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    steps: [{map_values: "tests.support.functions:double"}]
+    to: [{table: doubled, model: "tests.support.rows:Number", value: json}]
+"""
+"""A transform gives the rows, so workers of both kinds run."""
 
 
 @dataclass
@@ -111,7 +124,7 @@ class TablesWorld(Pipeline):
 
     def produce(self, *values: Any, key: bytes | None = None, partition: int = 0) -> None:
         """Append values to the input: bytes as they are, None as null, others as JSON."""
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer = feeder(self.bootstrap_servers)
         for value in values:
             raw = value if value is None or isinstance(value, bytes) else json.dumps(value)
             producer.produce(self.source, raw, key, partition)

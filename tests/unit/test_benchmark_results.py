@@ -39,6 +39,7 @@ def test_results_of_benchmarks_that_run_one_by_one_stand_side_by_side(tmp_path: 
 
 def test_curves_become_charts_that_do_not_depend_on_the_run(tmp_path: Path) -> None:
     point = {
+        "contestant": "worker",
         "commit_seconds": 0.1,
         "partitions": 4,
         "records_per_second": 1000,

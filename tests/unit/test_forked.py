@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 
-from eosframework.forked import answer_of
+from eosframework.forked import Forked, answer_of, is_orphaned
 
 KILLS_ITS_PARENT = """
 import os, signal, time
@@ -32,3 +34,24 @@ def test_a_child_whose_parent_was_killed_ends_without_a_traceback() -> None:
     )
     assert asked.returncode == -9
     assert asked.stderr == b""
+
+
+def test_a_child_whose_parent_ended_before_it_could_look_knows_that() -> None:
+    reading, writing = os.pipe()
+
+    def child() -> int:
+        beginning = os.getppid()
+        while os.getppid() == beginning and not is_orphaned():
+            threading.Event().wait(0.001)
+        os.write(writing, b"orphaned" if is_orphaned() else b"at home")
+        return 0
+
+    def parent() -> int:
+        Forked(child)
+        return 0
+
+    assert not is_orphaned()
+    assert Forked(parent).wait() == 0
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"orphaned"

@@ -21,7 +21,7 @@ from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import hold_nothing
-from eosframework.kafka.worker_clients import producer_client
+from eosframework.kafka.worker_clients import producers
 from eosframework.processing.compile import CompiledPart, compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
@@ -170,13 +170,7 @@ def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
 
 def _outputs(work: Work) -> KafkaOutputs:
     settings = work.settings
-    return KafkaOutputs(
-        producer_client(settings, work.facts.smallest_output_bytes),
-        transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        assume_transaction_verification=settings.kafka.assume_transaction_verification,
-        topics=sorted(work.facts.topics),
-    )
+    return producers(settings, work.facts.smallest_output_bytes, sorted(work.facts.topics))
 
 
 def _state(

@@ -10,6 +10,7 @@ from typing import Any
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.properties import CLIENT_ID
+from eosframework.kafka.transactions.tokens import TOKEN_PROPERTIES, token_provider
 
 _SAME_MEANING = {
     "client.id": "client_id",
@@ -38,7 +39,7 @@ _DECIDES_WHO_IS_REACHED = ("sasl.", "ssl.", "ssl_", "oauthbearer", "enable.sasl.
 """A property of these groups that has no equivalent is refused; the others only tune."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
 def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
@@ -61,7 +62,9 @@ def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
             configuration[theirs] = str(properties[name])
     protocol = configuration["security_protocol"] = _protocol(properties)
     if "SASL" in protocol:
-        configuration["sasl_mechanism"] = _mechanism(properties)
+        mechanism = configuration["sasl_mechanism"] = _mechanism(properties)
+        if mechanism == "OAUTHBEARER":
+            configuration["sasl_oauth_token_provider"] = token_provider(properties)
     if "SSL" in protocol:
         configuration["ssl_context"] = _ssl_context(properties)
     return configuration
@@ -69,7 +72,7 @@ def client_configuration(settings: KafkaSettings) -> dict[str, Any]:
 
 def _refuse_untranslatable(properties: Mapping[str, Any]) -> None:
     for name in properties:
-        if name in _SAME_MEANING or name in _TRANSLATED:
+        if name in _SAME_MEANING or name in _TRANSLATED or name in TOKEN_PROPERTIES:
             continue
         if name.startswith(_DECIDES_WHO_IS_REACHED):
             raise ConfigurationError(

@@ -6,6 +6,7 @@ from typing import Any
 
 import kafka.admin as _admin
 import kafka.errors as _errors
+import kafka.net.sasl.oauth as _oauth
 import kafka.protocol.admin as _admin_protocol
 import kafka.protocol.consumer as _consumer_protocol
 import kafka.protocol.metadata as _metadata_protocol
@@ -15,6 +16,7 @@ import kafka.structs as _structs
 
 admin: Any = _admin
 errors: Any = _errors
+oauth: Any = _oauth
 structs: Any = _structs
 records: Any = _records
 admin_protocol: Any = _admin_protocol

@@ -60,7 +60,10 @@ class Wire:
         self._complaint = _LastComplaint()
         _LOG.addHandler(self._complaint)
         try:
-            self._client = self._reach(client_configuration(settings))
+            configuration = client_configuration(settings)
+            if tokens := configuration.get("sasl_oauth_token_provider"):
+                tokens.token()  # first of all: asked for inside kafka-python, its error is lost
+            self._client = self._reach(configuration)
         except (errors.KafkaError, OSError, ValueError, ImportError) as error:
             _LOG.removeHandler(self._complaint)
             raise self._unreachable(error) from error

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from eosframework.audit import audit_application
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.processing.failures import HEADER_STEP
+from eosframework.processing.failure_headers import HEADER_STEP
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.histories import START, Application

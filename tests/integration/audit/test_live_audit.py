@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.audit import Proof, Scope, Verdict, audit_application
@@ -15,6 +15,7 @@ from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.commands import Folder
+from tests.support.feeding import feeder
 from tests.support.pipeline import TOPOLOGY, Pipeline, wait_until
 
 RECEIPTS = ("worker.receipts=true",)
@@ -114,7 +115,7 @@ def in_partition(records: list[Message], number: int) -> list[Message]:
 
 
 def copy(pipeline: Pipeline, record: Message) -> None:
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers, "acks": "all"})
+    producer = feeder(pipeline.bootstrap_servers)
     producer.produce(
         record.topic(),
         record.value(),

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from eosframework.errors import ConfigurationError, RunError
 from tests.conftest import KafkaService
 from tests.support.backfilled import QUICK, Backfill
+from tests.support.feeding import feeder
 from tests.support.joined import PARTITIONS, Shop
 from tests.support.pipeline import Pipeline, number_in
 from tests.support.totals import Totals
@@ -156,7 +157,7 @@ def test_rows_are_looked_up_in_global_tables_that_are_read_whole(
 ) -> None:
     pipeline = make_pipeline(topology=LOOKED_UP, partitions=1, outputs={"doubled": 2, "tripled": 3})
     pipeline.feed(100)
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+    producer = feeder(pipeline.bootstrap_servers)
     for ten in range(10):
         producer.produce(f"{pipeline.name}.tripled", json.dumps({"n": 2}).encode(), str(ten))
     assert producer.flush(30) == 0

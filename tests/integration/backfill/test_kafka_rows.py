@@ -15,6 +15,7 @@ from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
+from tests.support.feeding import feeder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def read(spark: SparkSession, settings: KafkaSettings, ranges: dict[TopicPartiti
 def test_every_part_of_a_record_arrives(
     spark: SparkSession, kafka: KafkaService, settings: KafkaSettings, topic: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = feeder(kafka.bootstrap_servers)
     producer.produce(
         topic, b"v", b"k", 1, timestamp=1_700_000_000_123, headers=[("h", b"1"), ("h", None)]
     )
@@ -116,7 +117,7 @@ def test_ranges_are_read_as_they_are_and_empty_ones_not_at_all(
 ) -> None:
     other = unique_name("topic")
     make_topic(kafka, other)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = feeder(kafka.bootstrap_servers)
     for name in (topic, other):
         for number in range(20):
             producer.produce(name, b"%d" % number, partition=number % 2)
@@ -142,7 +143,7 @@ def test_ranges_are_read_as_they_are_and_empty_ones_not_at_all(
 def test_a_range_of_which_retention_removed_something_is_not_read_as_if_it_were_whole(
     spark: SparkSession, kafka: KafkaService, settings: KafkaSettings, topic: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = feeder(kafka.bootstrap_servers)
     for number in range(10):
         producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(30) == 0

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
 from pydantic import SecretStr
 
 from eosframework.backfill.request import Request
@@ -20,6 +19,7 @@ from eosframework.errors import RunError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
+from tests.support.feeding import feeder
 from tests.support.tables import TablesWorld
 
 pytest.importorskip("pyspark")
@@ -73,7 +73,7 @@ def feed(world: TablesWorld, count: int) -> None:
     """Append numbers to the input, and what comes of them to the topic of rows."""
     first = world.fed
     world.feed(count)
-    producer = Producer({"bootstrap.servers": world.bootstrap_servers})
+    producer = feeder(world.bootstrap_servers)
     for n in range(first, first + count):
         row = json.dumps({"n": 2 * n}).encode()
         producer.produce(f"{world.name}.doubled.rows", row, str(n).encode(), n % 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.backfill.job import OffsetRange
@@ -20,6 +19,7 @@ from eosframework.serdes import INTEGER
 from eosframework.testing import Sent
 from eosframework.topology.graph import Function, Graph, OnError, Source, SubTopology
 from tests.conftest import KafkaService
+from tests.support.feeding import feeder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ class Log:
             made.result(30)
         chosen = random.Random(seed)
         print(f"seed {seed}")
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        producer = feeder(kafka.bootstrap_servers)
         for topic in topics:
             for number in range(TASKS):
                 sent = [self._sent(topic, n, chosen) for n in range(chosen.choice([0, 1, 9, 30]))]

@@ -292,6 +292,19 @@ def test_a_position_that_is_set_is_taken_from_whoever_writes_by_it(world: World)
     assert world.store("another").claim([P0]) == [Claim(P0, 3, 7)]
 
 
+def test_a_position_that_is_forgotten_belongs_to_whichever_topic_is_claimed_next(
+    world: World,
+) -> None:
+    store = world.store()
+    [claim] = store.claim([P0])
+    store.write([batch(claim, sink("t"), {"id": 1, "name": "a"})])
+    store_positions(world.database, "app", [StoredPosition(P0, "", None)])
+    with pytest.raises(Overtaken):
+        store.write([batch(Claim(P0, 1, 1), sink("t"), {"id": 9, "name": "zombie"})])
+    assert world.store("another").claim([P0]) == [Claim(P0, 3, None)]
+    assert stored_positions(world.database, "app") == [StoredPosition(P0, "another", None)]
+
+
 def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     from concurrent.futures import ThreadPoolExecutor
 

@@ -115,6 +115,7 @@ def delays(tmp_path: Path, database: str) -> Iterator[Delays]:
         cluster.kill()
 
 
+@pytest.mark.slow
 def test_joins_and_windows_of_real_flights_are_what_pandas_says_although_workers_are_killed(
     delays: Delays,
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.demos import Demo
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SPAN = ("--since", "2013-11-01", "--cutover", "2013-12-05", "--until", "2013-12-12")
 

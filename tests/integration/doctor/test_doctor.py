@@ -33,6 +33,7 @@ from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
 from tests.support.commands import Cluster, Finished, Folder
+from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
 from tests.support.pipeline import wait_until
 
@@ -277,7 +278,7 @@ def test_history_that_the_output_would_delete_or_refuse_is_found_before_it_is_lo
     well: Patient,
 ) -> None:
     well.create_topics()
-    producer = Producer({"bootstrap.servers": well.cluster.bootstrap_servers})
+    producer = feeder(well.cluster.bootstrap_servers)
     long_ago = 1_357_000_000_000
     producer.produce(well.topic("in"), b"{}", timestamp=long_ago)
     assert producer.flush(30) == 0

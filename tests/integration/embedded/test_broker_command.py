@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eosframework.embedded import find_kafka
+from tests.support.feeding import feeder
 from tests.support.pipeline import wait_until
 
 BROKER = [sys.executable, "-m", "eosframework", "broker"]
@@ -51,7 +52,7 @@ def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def write(bootstrap_servers: str, topic: str, value: bytes) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1)])[topic].result(timeout=20)
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = feeder(bootstrap_servers)
     producer.produce(topic, value)
     assert producer.flush(20) == 0
 

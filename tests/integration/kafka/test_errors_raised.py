@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
 
 from eosframework import errors
-from eosframework.config import KafkaSettings
-from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.kafka.properties import client_properties
+from eosframework.embedded import start_kafka
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
+from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
 from tests.support.errors_raised import RAISED, Seen, error_from_poll, error_of, raises
 from tests.support.pipeline import wait_until
+from tests.support.provocateur import Provocateur, join, next_offset
 
 pytestmark = pytest.mark.kafka
 
@@ -41,76 +30,6 @@ PROVOKED = {
     "auto.create.topics.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
-FORGETFUL = {
-    "offsets.topic.num.partitions": "2",
-    "transaction.state.log.num.partitions": "2",
-    "transactional.id.expiration.ms": "1000",
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
-}
-
-
-class Provocateur:
-    """Clients of one broker, made with few words."""
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.cluster = cluster
-        settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
-        self._base = {
-            role: client_properties(settings, role) for role in ("producer", "consumer", "admin")
-        }
-        self._admin = AdminClient(self._base["admin"])
-        self._count = 0
-
-    def name(self, prefix: str) -> str:
-        self._count += 1
-        return f"{prefix}{self._count}"
-
-    def producer(self, transactional_id: str | None = None, **properties: Any) -> Producer:
-        own = {name.replace("_", "."): value for name, value in properties.items()}
-        identity = transactional_id or self.name("id")
-        return Producer({**self._base["producer"], "transactional.id": identity, **own})
-
-    def begun(self, transactional_id: str | None = None, **properties: Any) -> Producer:
-        producer = self.producer(transactional_id, **properties)
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        return producer
-
-    def consumer(self, group: str | None = None, **properties: Any) -> Consumer:
-        own = {name.replace("_", "."): value for name, value in properties.items()}
-        group = group or self.name("group")
-        fixed = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
-        return Consumer({**self._base["consumer"], **fixed, **own})
-
-    def topic(self, partitions: int = 1, **config: str) -> str:
-        name = self.name("topic")
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
-        return name
-
-    def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        denial = AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            "User:ANONYMOUS",
-            "*",
-            operation,
-            AclPermissionType.DENY,
-        )
-        for future in self._admin.create_acls([denial]).values():
-            future.result(20)
-
-    @contextmanager
-    def hung(self) -> Iterator[None]:
-        """The broker takes connections and answers nothing."""
-        pid = self.cluster.nodes[0].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +38,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provocateur]:
     cluster = start_kafka(directory, fast_start=True, properties=PROVOKED)
     yield Provocateur(cluster)
     cluster.kill()
-
-
-def join(consumer: Consumer, topic: str) -> object:
-    """Subscribe, wait for the partition, and return the group metadata."""
-    consumer.subscribe([topic])
-    deadline = time.monotonic() + 20
-    while not consumer.assignment():
-        assert time.monotonic() < deadline, "no assignment within 20 s"
-        consumer.poll(0.1)
-    return consumer.consumer_group_metadata()
-
-
-def next_offset(topic: str, offset: int = 1, metadata: str = "") -> list[TopicPartition]:
-    return [TopicPartition(topic, 0, offset, metadata)]
 
 
 @raises(
@@ -193,47 +98,6 @@ def test_a_transaction_that_outlasts_its_timeout_looks_like_a_fenced_one(
     while error_of(lambda: (slow.produce(topic, b"y"), slow.flush())) is None:
         assert time.monotonic() < deadline, "the broker did not end the transaction"
     return [(error_of(slow.commit_transaction), "commit")]
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:importlib.resources")
-@pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
-@raises(("INVALID_PRODUCER_ID_MAPPING", "commit"), ("INVALID_PRODUCER_ID_MAPPING", "send_offsets"))
-def test_an_id_the_coordinator_forgot_is_recoverable(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Seen:
-    directory = tmp_path_factory.mktemp("forgetful")
-    with start_kafka(directory, fast_start=True, properties=FORGETFUL) as cluster:
-        broker = Provocateur(cluster)
-        topic = broker.topic()
-        idle = [broker.begun("idle-0"), broker.begun("idle-1")]
-        for producer in idle:
-            producer.produce(topic, b"x")
-            producer.commit_transaction()
-        _wait_until_forgotten(cluster.bootstrap_servers)
-        for producer in idle:
-            producer.begin_transaction()
-        idle[0].produce(topic, b"y")
-        group = broker.consumer().consumer_group_metadata()
-        return [
-            (error_of(idle[0].commit_transaction), "commit"),
-            (
-                error_of(idle[1].send_offsets_to_transaction, next_offset(topic), group),
-                "send_offsets",
-            ),
-        ]
-
-
-def _wait_until_forgotten(bootstrap_servers: str) -> None:
-    """Return once the coordinator lists no transactional id."""
-    from kafka import KafkaAdminClient
-
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-    try:
-        wait_until(
-            lambda: not any(admin.list_transactions().values()), "the end of transactional ids"
-        )
-    finally:
-        admin.close()
 
 
 @raises(

@@ -14,6 +14,7 @@ from eosframework.kafka.group import GroupSettings
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
+from tests.support.feeding import feeder
 from tests.support.pipeline import wait_until
 
 Join = Callable[..., "Member"]
@@ -49,7 +50,7 @@ def topic(kafka: KafkaService, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for created in admin.create_topics([NewTopic(topic_name, 2, 1)]).values():
         created.result(30)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = feeder(kafka.bootstrap_servers)
     for number in range(20):
         producer.produce(topic_name, str(number).encode(), partition=number % 2)
     assert producer.flush(30) == 0

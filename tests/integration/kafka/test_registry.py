@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,24 @@ def application(kafka: Any, unique_name: Callable[[str], str]) -> Application:
     return application_on(kafka.bootstrap_servers, unique_name("app"))
 
 
+@pytest.fixture(scope="module")
+def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    """An application that has stopped, on a broker that forgets its offset a minute later."""
+    forgetful = {
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "offsets.retention.minutes": "1",
+        "offsets.retention.check.interval.ms": "1000",
+    }
+    directory = tmp_path_factory.mktemp("retention")
+    with start_kafka(directory, fast_start=True, properties=forgetful) as cluster:
+        application = application_on(cluster.bootstrap_servers, "forgotten")
+        application.commit(application.start(), 0, 3)
+        assert application.starting_offsets(application.start()) == [3, 0]
+        yield application
+
+
+@pytest.mark.usefixtures("forgotten")  # so that its minute passes while other tests run
 def test_a_first_start_registers_the_topology_and_reads_from_the_start(application: Application):
     ledger = application.start()
     assert application.starting_offsets(ledger) == [0, 0]
@@ -325,29 +343,18 @@ def test_an_unreachable_cluster_is_named_within_the_deadline():
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_stop_past_the_offset_retention_is_refused_and_nothing_read_again(
-    tmp_path_factory: pytest.TempPathFactory, unique_name: Callable[[str], str]
+    forgotten: Application,
 ):
-    forgetful = {
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.num.partitions": "1",
-        "offsets.retention.minutes": "1",
-        "offsets.retention.check.interval.ms": "1000",
-    }
-    directory = tmp_path_factory.mktemp("retention")
-    with start_kafka(directory, fast_start=True, properties=forgetful) as cluster:
-        application = application_on(cluster.bootstrap_servers, unique_name("app"))
-        application.commit(application.start(), 0, 3)
-        assert application.starting_offsets(application.start()) == [3, 0]
-        partition = [TopicPartition(application.source, 0)]
+    partition = [TopicPartition(forgotten.source, 0)]
 
-        def expired() -> bool:
-            return application.admin.committed(application.name, partition)[0].offset is None
+    def expired() -> bool:
+        return forgotten.admin.committed(forgotten.name, partition)[0].offset is None
 
-        wait_until(expired, "the end of the offset's retention", 150)
-        with pytest.raises(StartRefused, match=r"in\[0\] before, and the committed offset is gone"):
-            application.start()
-        set_to(application, f"{application.source}[0]=3")
-        assert application.starting_offsets(application.start()) == [3, 0]
+    wait_until(expired, "the end of the offset's retention", 150)
+    with pytest.raises(StartRefused, match=r"in\[0\] before, and the committed offset is gone"):
+        forgotten.start()
+    set_to(forgotten, f"{forgotten.source}[0]=3")
+    assert forgotten.starting_offsets(forgotten.start()) == [3, 0]
 
 
 def set_to(application: Application, *wishes: str) -> list[Position]:

@@ -20,6 +20,7 @@ from tests.support.outbox import OutboxWorld
 MakeOutbox = Callable[..., OutboxWorld]
 
 
+@pytest.mark.every_provider
 def test_every_kind_of_caller_publishes_in_its_own_transaction(make_outbox: MakeOutbox) -> None:
     outbox = make_outbox()
     topic = outbox.topic
@@ -73,6 +74,7 @@ def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
             admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
 
 
+@pytest.mark.every_provider
 def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(make_outbox: MakeOutbox) -> None:
     outbox = make_outbox(shards=3)
     relay = outbox.start_relay()

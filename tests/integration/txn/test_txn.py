@@ -120,7 +120,12 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
 
     listed = data(run(kafka, "list", "--state", "ongoing", "--json"))["transactions"]
     by_id = {entry["transactional_id"]: entry for entry in listed}
-    owner = {"application": application, "sub_topology": "late", "partition": 3}
+    owner = {
+        "application": application,
+        "sub_topology": "late",
+        "partition": 3,
+        "partitions_per_producer": 1,
+    }
     assert by_id[ours].items() >= {"state": "Ongoing", "owner": owner, "coordinator": 1}.items()
     assert by_id[foreign]["owner"] is None
     lines = run(kafka, "list")[1].splitlines()

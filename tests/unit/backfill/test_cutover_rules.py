@@ -23,7 +23,7 @@ from eosframework.backfill.fingerprint import fingerprint
 from eosframework.backfill.job import Job, OffsetRange, TaskProgress
 from eosframework.backfill.state import JobState
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.admin import GroupFacts, TopicFacts
+from eosframework.kafka.facts import GroupFacts, TopicFacts
 from eosframework.kafka.registry import Registered
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eosframework.cli.status import _lines, _report
-from eosframework.kafka.admin import GroupMember
+from eosframework.kafka.facts import GroupMember
 from eosframework.overview import Overview, PartitionStanding, TaskStanding
 from eosframework.records import TopicPartition
 

@@ -4,7 +4,7 @@ import pytest
 
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
-from eosframework.kafka.admin import GroupFacts, TopicFacts
+from eosframework.kafka.facts import GroupFacts, TopicFacts
 from eosframework.kafka.guards import Facts, refuse, registrations, retention_note
 from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.registry import Registered, interpret
@@ -53,7 +53,8 @@ def test_a_cluster_that_fits_is_not_refused(facts: Facts):
 
 
 def test_everything_is_registered_once():
-    assert set(registrations(GRAPH, HEALTHY)) == {"application", "topic/raw", "owner/raw/late"}
+    expected = {"application", "topic/raw", "owner/raw/late", "topology"}
+    assert set(registrations(GRAPH, HEALTHY)) == expected
     assert registrations(GRAPH, KNOWN) == {}
 
 

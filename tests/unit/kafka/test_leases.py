@@ -132,3 +132,13 @@ def test_a_registry_that_cannot_be_read_is_asked_again() -> None:
 
 def test_derived_ids_need_no_look_at_the_registry() -> None:
     ledger(STARTED).confirm_ids({NAMES[0]: [TopicPartition("raw", 0)]})
+
+
+def test_a_worker_that_was_no_member_while_its_application_was_reset_takes_nothing_over() -> None:
+    before, reset = ({**STARTED, "reset": {"done_at": moment}} for moment in (1, 2))
+    ledger(before, before).confirm_start()
+    for page in (reset, {**STARTED, "reset": {"begun_at": 2}}):
+        with pytest.raises(RunError, match="was reset after this worker had started"):
+            ledger(before, page).confirm_start()
+    with pytest.raises(Retriable, match="no broker answered"):
+        ledger(before).confirm_start()

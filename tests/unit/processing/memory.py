@@ -109,7 +109,7 @@ class MemoryLog:
         for partition in partitions:
             del self.at[partition]
 
-    def fetch(self, limit: int, timeout_seconds: float) -> Fetched:
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0) -> Fetched:
         if self.next:
             self.next.pop(0)()
         messages: dict[TopicPartition, list[Message]] = {}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.errors import DataRejected, RecordFailed
+from eosframework.errors import DataRejected, RecordFailed, RunError
 from eosframework.processing.narrowing import Narrowing
 from eosframework.records import TopicPartition
 
@@ -42,3 +42,24 @@ def test_a_refused_dead_letter_is_said() -> None:
     known = Narrowing.after(None, 1, {P: 8}, {P: 7}, DataRejected("too large"))
     with pytest.raises(RecordFailed, match=r"in\[0\]@7.*dead letter.*max\.message\.bytes"):
         Narrowing.after(known, 1, {P: 8}, {P: 7}, DataRejected("too large"))
+
+
+def test_results_of_windows_that_the_clock_closed_are_no_records_fault() -> None:
+    with pytest.raises(RunError, match=r"close_when_idle.*too large"):
+        Narrowing.after(None, 0, {P: 8}, {P: 8}, DataRejected("too large"))
+
+
+def test_another_record_than_the_known_one_is_refused_for_itself() -> None:
+    """The known one was committed all the same, by a transaction without an answer."""
+    refused = DataRejected("too large")
+    known = Narrowing.after(Narrowing(2, {P: 10}), 1, {P: 8}, {P: 7}, refused)
+    left = known.left({P: 8})
+    assert left is not None
+    culprit = Narrowing.after(left, 1, {P: 9}, {P: 8}, refused).culprit(P)
+    assert culprit is not None
+    assert culprit.offset == 8
+
+
+def test_what_is_found_to_be_committed_to_the_end_is_replayed_no_more() -> None:
+    assert Narrowing(2, {P: 10}).left({P: 10}) is None
+    assert Narrowing(2, {P: 10}).left({P: 9}) == Narrowing(2, {P: 10})

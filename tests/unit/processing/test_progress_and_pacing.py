@@ -41,28 +41,35 @@ def test_a_slow_round_stretches_the_interval() -> None:
     assert pace.is_due()
     rounds_took(pace, 0.2)
     assert pace.remaining_seconds() == pytest.approx(0.6)
-    pace.round_took(0.01)
+    pace.round_took(0.01, behind=True)
     assert pace.remaining_seconds() == pytest.approx(0.1)
     rounds_took(pace, 60)
     assert pace.remaining_seconds() == pytest.approx(10)
 
 
+def test_a_slow_round_stretches_nothing_where_no_work_waits() -> None:
+    pace = CommitPace(0.1, 10, lambda: 0.0)
+    rounds_took(pace, 0.2)
+    pace.round_took(0.2, behind=False)
+    assert pace.remaining_seconds() == pytest.approx(0.1)
+
+
 def test_rounds_that_waited_for_a_broker_do_not_put_off_the_next() -> None:
     pace = CommitPace(0.1, 10, lambda: 0.0)
     for seconds in (0.02, 4.0, 0.02, 4.0, 4.0):
-        pace.round_took(seconds)
+        pace.round_took(seconds, behind=True)
         assert pace.remaining_seconds() == pytest.approx(0.1)
 
 
 def test_only_a_stretch_that_lasts_is_news_and_only_once() -> None:
     pace = CommitPace(0.1, 10, lambda: 0.0)
-    told = [pace.round_took(0.2) for _ in range(20)]
+    told = [pace.round_took(0.2, behind=True) for _ in range(20)]
     assert [seconds for seconds in told if seconds] == [pytest.approx(0.6)]
     assert told[0] is None
-    pace.round_took(0.01)
-    assert pace.round_took(0.5) is None
+    pace.round_took(0.01, behind=True)
+    assert pace.round_took(0.5, behind=True) is None
 
 
 def rounds_took(pace: CommitPace, seconds: float) -> None:
     for _ in range(RECENT):
-        pace.round_took(seconds)
+        pace.round_took(seconds, behind=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eosframework.errors import (
@@ -194,12 +194,12 @@ def test_partitions_go_only_when_the_round_is_finished(go: str) -> None:
     worker, log = worker_on(broker, outputs)
     original, gone = log.fetch, [False]
 
-    def fetch(limit: int, timeout_seconds: float) -> Any:
+    def fetch(*how: float) -> Any:
         if any(output.in_round for output in outputs.made) and not gone[0]:
             gone[0] = True
             getattr(log, go)(P0)
             log.next.append(lambda: log.assign(P0))
-        return original(limit, timeout_seconds)
+        return original(*how)
 
     log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
     worker.run(until_caught_up=True)
@@ -213,6 +213,18 @@ def test_partitions_go_only_when_the_round_is_finished(go: str) -> None:
     looks=st.lists(st.integers(0, 12), max_size=40),
     faults=st.lists(st.tuples(st.sampled_from(FAULTS), st.booleans()) | st.none(), max_size=12),
 )
+@example(
+    partitions=3,
+    records=15,
+    looks=[0, 0, 12, 12, 10, 10, 12, 10, 0, 0],
+    faults=[
+        None if fault is None else (fault, False)
+        for fault in (
+            *(TransactionAborted, None, TransactionAborted, None, TransactionAborted, Retriable),
+            *(None, TransactionAborted, TaskFenced, TransactionAborted, None, TransactionAborted),
+        )
+    ],
+).via("a producer that becomes due between two looks at the clock")
 def test_each_record_counts_once_whatever_happens_to_whichever_round(
     partitions: int, records: int, looks: list[int], faults: list[Any]
 ) -> None:

@@ -159,11 +159,11 @@ def test_a_fenced_task_whose_partition_went_to_another_is_dropped_without_a_rein
     run.log.next = [lambda: None] * 3
     original = run.log.fetch
 
-    def fetch(limit: int, timeout_seconds: float) -> Any:
+    def fetch(*how: float) -> Any:
         if run.worker.counts.fences and P0 in run.log.at:
             run.log.lose(P0)
             run.worker.stop()
-        return original(limit, timeout_seconds)
+        return original(*how)
 
     run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
     run.worker.run()
@@ -267,8 +267,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
         original = run.log.fetch
 
         def fetch(
-            limit: int,
-            timeout: float,
+            *how: float,
             run: Run = run,
             give_up: Any = give_up,
             original: Any = original,
@@ -276,7 +275,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
             if run.worker.tasks and all(t.has_progress for t in run.worker.tasks.values()):
                 give_up(run.log, P0)
                 run.worker.stop()
-            return original(limit, timeout)
+            return original(*how)
 
         run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
         run.worker.run()
@@ -334,10 +333,10 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
     run.log.next = [lambda: run.log.assign(*broker.inputs)]
     original = run.log.fetch
 
-    def fetch(limit: int, timeout_seconds: float) -> Any:
+    def fetch(*how: float) -> Any:
         if sum(position.offset or 0 for position in broker.positions.values()) == 26:
             run.worker.stop()
-        return original(limit, timeout_seconds)
+        return original(*how)
 
     run.log.fetch = fetch  # pyright: ignore[reportAttributeAccessIssue]
     run.worker.run()
@@ -351,11 +350,11 @@ def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> Non
     limits: list[int] = []
     fetch, pause = run.log.fetch, run.log.pause
 
-    def fetched(limit: int, timeout_seconds: float) -> Any:
+    def fetched(limit: int, *waits: float) -> Any:
         behind = any(task.has_pending for task in run.worker.tasks.values())
         limits.append(limit)
         assert (limit == 1) == behind
-        return fetch(limit, timeout_seconds)
+        return fetch(limit, *waits)
 
     def paused(partitions: Any) -> None:
         assert not partitions, "nothing is to be paused"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
+from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.history import History
 from eosframework.operators.session import StoreSession, open_session
@@ -113,7 +114,7 @@ def test_of_rows_with_their_past_the_current_one_is_read(
 ) -> None:
     content, now = MemoryStore(), 0
     store = over(content)
-    history = History(store, JSON, 1000, Alarm())
+    history = History(Chunks(store), JSON, 1000, Alarm())
     current: dict[str, tuple[int, Any]] = {}
     for key, value, time in records:
         row = None if value == 0 else {"v": value}

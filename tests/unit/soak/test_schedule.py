@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.soak.schedule import REQUESTS, Way, everything, stragglers
+from tests.soak.schedule import REQUESTS, SHARING, Way, everything, sharing, stragglers
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -32,3 +32,8 @@ def test_stragglers_are_requests_and_nothing_else() -> None:
     drawn = stragglers("EndTxn", "Produce")(7, 60)
     assert {fault.way for fault in drawn} == {Way.HOLD}
     assert {fault.target for fault in drawn} == {"EndTxn", "Produce"}
+
+
+def test_a_seed_says_how_many_partitions_share_a_producer() -> None:
+    assert [sharing(seed) for seed in range(40)] == [sharing(seed) for seed in range(40)]
+    assert {sharing(seed) for seed in range(40)} == set(SHARING)

@@ -43,6 +43,15 @@ def test_known_partitions_give_the_tasks(graph: Graph) -> None:
         describe(graph, {"s": 2, "t": 3})
 
 
+def test_tasks_that_share_a_producer_are_shown_with_its_id(graph: Graph) -> None:
+    counts = {"s": 5, "t": 5}
+    (part,) = describe(graph, counts, partitions_per_producer=4)["sub_topologies"]
+    assert part["transactional_id"] == "a-both-{first}..{last}"
+    assert part["transactional_ids"] == ["a-both-0..3", "a-both-4..7"]
+    text = as_text(graph, counts, partitions_per_producer=4)
+    assert "5 tasks, writing as a-both-0..3 … a-both-4..7" in text
+
+
 def test_leased_ids_are_shown_in_place_of_derived_ones(graph: Graph) -> None:
     (part,) = describe(graph, leases={"both": ["TX 1", "TX 0"]})["sub_topologies"]
     assert (part["transactional_id"], part["transactional_ids"]) == (None, ["TX 1", "TX 0"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,9 @@ from eosframework.txnid import TransactionalId, prefix, refuse_bad_name, refuse_
 names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=40)
 partitions = st.integers(min_value=0, max_value=2**31 - 1)
 ids = st.builds(TransactionalId.make, names, names, partitions)
+shared = st.builds(
+    TransactionalId, names, names, st.integers(0, 300), st.none(), st.integers(1, 20)
+)
 
 
 @given(ids)
@@ -17,12 +22,30 @@ def test_an_id_parses_back_into_itself(identity: TransactionalId) -> None:
     assert TransactionalId.parse(str(identity)) == identity
 
 
+@given(shared)
+def test_a_shared_id_parses_back_into_the_first_task_that_has_it(task: TransactionalId) -> None:
+    first = TransactionalId.parse(str(task))
+    together = task.partitions_per_producer
+    assert first == replace(task, partition=task.partition // together * together)
+
+
 @given(ids, ids)
 def test_two_identities_never_share_an_id(one: TransactionalId, other: TransactionalId) -> None:
     assert (str(one) == str(other)) == (one == other)
 
 
-@given(ids, names)
+@given(shared, st.integers(0, 300), st.integers(1, 20))
+def test_ids_for_another_number_of_partitions_are_other_ids(
+    task: TransactionalId, partition: int, together: int
+) -> None:
+    other = replace(task, partition=partition, partitions_per_producer=together)
+    same = together == task.partitions_per_producer and (
+        partition // together == task.partition // together
+    )
+    assert (str(task) == str(other)) == same
+
+
+@given(st.one_of(ids, shared), names)
 def test_a_prefix_selects_the_ids_of_its_own_application_only(
     identity: TransactionalId, application: str
 ) -> None:
@@ -44,6 +67,12 @@ def test_whatever_parses_is_written_the_same_way(text: str) -> None:
 )
 def test_a_text_that_is_no_id_is_refused_with_the_form_of_one(text: str) -> None:
     with pytest.raises(ConfigurationError, match="APPLICATION-SUBTOPOLOGY-PARTITION"):
+        TransactionalId.parse(text)
+
+
+@pytest.mark.parametrize("text", ["a-b-0..0", "a-b-1..2", "a-b-4..3", "a-b-0..1..2", "a-b-0..01"])
+def test_a_range_that_never_shares_a_producer_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="transactional id"):
         TransactionalId.parse(text)
 
 

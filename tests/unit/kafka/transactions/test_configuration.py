@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import ssl
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.transactions.configuration import client_configuration
+from eosframework.kafka.transactions.tokens import EndpointTokens
 
 
 def configured(servers: str = "one:9092", **properties: Any) -> dict[str, Any]:
@@ -61,12 +64,15 @@ def test_properties_that_only_tune_librdkafka_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"sasl_oauthbearer_config": "x"}, r"sasl\.oauthbearer\.config has no equivalent"),
+        (
+            {"sasl_oauthbearer_assertion_file": "x"},
+            r"sasl\.oauthbearer\.assertion\.file has no equivalent",
+        ),
         ({"ssl_keystore_location": "x"}, r"ssl\.keystore\.location has no equivalent"),
         ({"sasl_kerberos_keytab": "x"}, r"sasl\.kerberos\.keytab has no equivalent"),
         (
             {"security_protocol": "sasl_ssl", "sasl_mechanism": "OAUTHBEARER"},
-            r"sasl\.mechanism='OAUTHBEARER' cannot be used",
+            r"OAUTHBEARER needs sasl\.oauthbearer\.method=oidc",
         ),
         ({"security_protocol": "tls"}, r"security\.protocol='tls' is not one of"),
         (
@@ -80,3 +86,38 @@ def test_a_property_that_would_change_who_is_reached_is_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         configured(**properties)
+
+
+def test_an_unsecured_token_says_what_librdkafkas_would() -> None:
+    config = "principal=admin principalClaimName=azp lifeSeconds=60 scope=a,b extension_x=y"
+    tokens = configured(
+        security_protocol="sasl_plaintext",
+        sasl_mechanisms="OAUTHBEARER",
+        enable_sasl_oauthbearer_unsecure_jwt=True,
+        sasl_oauthbearer_config=config,
+    )["sasl_oauth_token_provider"]
+    header, claims, signature = tokens.token().split(".")
+    assert (decoded(header), signature) == ({"alg": "none"}, "")
+    said = decoded(claims)
+    assert (said["azp"], said["scope"]) == ("admin", ["a", "b"])
+    assert said["exp"] - said["iat"] == 60
+    assert tokens.extensions() == {"x": "y"}
+
+
+def test_a_token_is_kept_until_most_of_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    oidc = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "http://nowhere/token",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "secret",
+    }
+    tokens = EndpointTokens(oidc)
+    answers = [{"access_token": "first", "expires_in": 3600}, {"access_token": "second"}]
+    monkeypatch.setattr(tokens, "_ask", lambda: answers.pop(0))
+    assert [tokens.token(), tokens.token()] == ["first", "first"]
+    monkeypatch.setattr(tokens, "_renew_at", 0.0)
+    assert tokens.token() == "second"
+
+
+def decoded(part: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

@@ -1,0 +1,25 @@
+"""Asks before something is done that cannot be undone."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from eosframework.errors import ConfigurationError
+
+
+def confirmed() -> bool:
+    """Ask on stderr, so that stdout stays one JSON object where that was wanted.
+
+    Raises:
+        ConfigurationError: nobody answered.
+    """
+    typer.echo("Do this? [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        typer.echo(err=True)
+        raise ConfigurationError(
+            "nobody answered, so nothing was done; give --yes to do it unasked"
+        )
+    return answer.strip().casefold() in ("y", "yes")

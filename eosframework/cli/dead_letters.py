@@ -1,0 +1,284 @@
+"""`eosframework dead-letters`: records that could not be processed, and their second chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eosframework.cli import app
+from eosframework.cli.confirming import confirmed
+from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption, YesOption
+
+if TYPE_CHECKING:
+    from eosframework.cli.cluster import OpenedApplication
+    from eosframework.letters import Choice, Group, Letters, Survey
+
+commands = typer.Typer(
+    help="Records that could not be processed: what there are, and their way through the topology "
+    "again.",
+    no_args_is_help=True,
+)
+app.add_typer(commands, name="dead-letters")
+
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Letters in this dead-letter topic.")
+]
+ErrorOption = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Letters whose error contains this.")
+]
+OffsetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--offsets",
+        metavar="PLACE",
+        help="Letters at TOPIC[PARTITION]@OFFSET or TOPIC[PARTITION]@FIRST-LAST. Repeatable.",
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Letters that failed since then, in ISO 8601 (UTC)."
+    ),
+]
+
+
+@commands.command("list")
+def list_(
+    app_name: AppArgument,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print how many dead letters there are by topic, input, step and error.
+
+    Changes nothing.
+    """
+    opened, letters = _opened(app_name, config, assignments)
+    groups = letters.groups(_marked(opened, letters))
+    if as_json:
+        _print_json(
+            {
+                "application": opened.graph.application,
+                "topics": letters.topics,
+                "groups": [_group_data(group) for group in groups],
+            }
+        )
+        return
+    if not groups:
+        named = ", ".join(letters.topics) or "no stream has on_error: {dead_letter: TOPIC}"
+        typer.echo(f"no dead letters ({named})")
+    for group in groups:
+        typer.echo("\n".join(_group_lines(group)))
+
+
+@commands.command()
+def show(
+    app_name: AppArgument,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="Which one: TOPIC[PARTITION]@OFFSET, as `list` names it.",
+            show_default=False,
+        ),
+    ],
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print one dead letter: the record, where it came from, and why it failed."""
+    from eosframework.letters import LetterPlace
+    from eosframework.letters.showing import shown
+
+    wanted = LetterPlace.parse(place)
+    opened, letters = _opened(app_name, config, assignments)
+    letter = letters.find(wanted)
+    marks = _marked(opened, letters).get(letter.partition)
+    was_replayed = marks is not None and letter.offset in marks
+    report = shown(opened.graph, letter, was_replayed=was_replayed)
+    if as_json:
+        _print_json(report)
+        return
+    for name, value in report.items():
+        if name == "headers":
+            for header in value:
+                typer.echo(f"{'header':<14} {header['name']}: {header['value']}")
+        elif value is not None:
+            typer.echo(f"{name:<14} {_text(value)}")
+
+
+@commands.command()
+def replay(
+    app_name: AppArgument,
+    topic: TopicOption = None,
+    error: ErrorOption = None,
+    offsets: OffsetsOption = None,
+    since: SinceOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that are left.")] = False,
+    into_source: Annotated[
+        bool,
+        typer.Option(
+            "--into-source",
+            help="Write into topics that others may read, where the application has none of its "
+            "own for this.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+    ] = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters through the topology again, each exactly once.
+
+    A record and the mark that it was replayed are one transaction, so a replay that was killed is
+    simply started again. Workers process the records; they may run meanwhile, or be started later.
+    """
+    from eosframework.letters import replay as send
+    from eosframework.letters import survey, targets
+    from eosframework.logs import configure_logs
+
+    choice = _choice(topic, error, offsets, since, everything=everything)
+    opened, letters = _opened(app_name, config, assignments)
+    choice.refuse_unknown_topics(letters.topics)
+    routes = targets(opened.graph)
+    found = survey(letters, choice, routes, _marked(opened, letters))
+    if not into_source:
+        found.refuse_shared()
+    done = 0
+    if found.total and not dry_run and (yes or _agreed(found)):
+        configure_logs(opened.settings.log)
+        opened.registry.ensure()
+        application = opened.graph.application
+        done = send(application, opened.settings, opened.admin, letters, choice, routes).total
+    if as_json:
+        _print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))
+    else:
+        typer.echo("\n".join(_replay_lines(found, done, dry_run=dry_run)))
+
+
+def _opened(
+    app_name: str, config: Any, assignments: list[str] | None
+) -> tuple[OpenedApplication, Letters]:
+    from eosframework.cli.cluster import open_application
+    from eosframework.letters import Letters
+    from eosframework.topology.walk import dead_letter_topics
+
+    opened = open_application(app_name, config, assignments)
+    topics = dead_letter_topics(opened.graph)
+    return opened, Letters(topics, opened.settings.kafka, opened.admin)
+
+
+def _marked(opened: OpenedApplication, letters: Letters) -> Any:
+    from eosframework.letters import marks_of
+
+    marks = marks_of(opened.graph.application, opened.settings, opened.admin)
+    return marks.decided(letters.topic_ids)
+
+
+def _choice(
+    topic: str | None,
+    error: str | None,
+    offsets: list[str] | None,
+    since: str | None,
+    *,
+    everything: bool,
+) -> Choice:
+    from eosframework.errors import ConfigurationError
+    from eosframework.letters import Choice, LetterPlace, moment_of
+
+    places = tuple(LetterPlace.parse(text) for text in offsets or ())
+    since_ms = None if since is None else moment_of(since)
+    choice = Choice(topic=topic, error=error, places=places, since_ms=since_ms)
+    if choice.is_all != everything:
+        raise ConfigurationError(
+            "say which dead letters are replayed: --all, or some of --topic, --error, --offsets "
+            "and --since, which have to hold together"
+        )
+    return choice
+
+
+def _agreed(found: Survey) -> bool:
+    """Show what would be done, and ask.
+
+    Raises:
+        ConfigurationError: nobody answered.
+    """
+    typer.echo("\n".join(_replay_lines(found, 0, dry_run=True)), err=True)
+    return confirmed()
+
+
+def _group_data(group: Group) -> dict[str, Any]:
+    return {
+        "topic": group.topic,
+        "input": group.input,
+        "step": group.step,
+        "error_type": group.kind,
+        "error": group.example.error,
+        "example": group.example.place,
+        "count": group.count,
+        "replayed": group.replayed,
+        "first_failed_at": group.first_at,
+        "last_failed_at": group.last_at,
+    }
+
+
+def _group_lines(group: Group) -> list[str]:
+    replayed = f", {group.replayed:,} of them replayed" if group.replayed else ""
+    lines = [
+        f"{group.topic}: {group.count:,} from {group.input} failed in {group.step}{replayed}",
+        f"  {group.example.error}",
+    ]
+    when = ""
+    if group.first_at is not None and group.last_at is not None:
+        when = f"{_time(group.first_at)} to {_time(group.last_at)}, "
+    return [*lines, f"  {when}for example {group.example.place}"]
+
+
+def _replay_data(application: str, found: Survey, done: int, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "application": application,
+        "dry_run": dry_run,
+        "chosen": found.total,
+        "replayed": done,
+        "replayed_before": found.already,
+        "into": {target.topic: count for target, count in found.by_topic},
+        "left_out": dict(found.homeless),
+    }
+
+
+def _replay_lines(found: Survey, done: int, *, dry_run: bool) -> list[str]:
+    verb = "would be replayed" if dry_run else "chosen"
+    lines = [f"{found.total:,} dead letters {verb}, {found.already:,} were replayed before"]
+    lines += [
+        f"  {count:,} into {target.topic}, read by {target.sub_topology}"
+        for target, count in found.by_topic
+    ]
+    lines += [
+        f"  {count:,} of {topic} are left out: no input of the topology"
+        for topic, count in sorted(found.homeless.items())
+    ]
+    if not dry_run:
+        lines.append(f"{done:,} replayed")
+    return lines
+
+
+def _text(value: Any) -> str:
+    import orjson
+
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _time(milliseconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _print_json(report: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,73 @@
+"""Settings of the schema registry."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from eosframework.config.section import Section
+
+
+class SubjectNames(StrEnum):
+    """Under which names schemas are registered."""
+
+    TOPIC = "topic"
+    RECORD = "record"
+    TOPIC_RECORD = "topic_record"
+
+
+class RegistrySettings(Section):
+    """How to reach the schema registry, for serdes that have their schemas there."""
+
+    url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
+    """Where the registry is, as http://host:port or https://…; several with commas between, of
+    which each is tried. None: there is none."""
+
+    user: str | None = None
+    """Name for basic authentication. None: without."""
+
+    password: SecretStr | None = None
+    """Password for basic authentication."""
+
+    ca_file: Path | None = None
+    """PEM file with the authorities that the registry's certificate may be signed by. None: those
+    that certifi brings."""
+
+    certificate_file: Path | None = None
+    """PEM file with a certificate of this client, where the registry wants one. None: without."""
+
+    key_file: Path | None = None
+    """PEM file with the certificate's key. None: it is in certificate_file."""
+
+    key_password: SecretStr | None = None
+    """Password of the key. None: it has none."""
+
+    subject_names: SubjectNames = SubjectNames.TOPIC
+    """Subject of a schema. topic: TOPIC-key or TOPIC-value. record: the record's full name.
+    topic_record: TOPIC-RECORD. A serde's own subject goes before."""
+
+    auto_register: bool = False
+    """Register schemas that are missing when a worker starts. Otherwise `eosframework apply` does,
+    and a worker whose schema is missing refuses to start."""
+
+    use_latest_version: bool = False
+    """Write with the newest schema of the subject instead of that of the topology."""
+
+    request_timeout_seconds: float = Field(default=5.0, gt=0)
+    """Seconds after which an unanswered request to the registry counts as failed."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("registry.user and registry.password go together; set both or none")
+        if self.certificate_file is None and (self.key_file or self.key_password):
+            raise ValueError("registry.key_file and key_password need registry.certificate_file")
+        if self.auto_register and self.use_latest_version:
+            raise ValueError(
+                "registry.auto_register registers the topology's schemas, and "
+                "registry.use_latest_version writes with others; set one of them"
+            )
+        return self

@@ -1,0 +1,140 @@
+"""What a cluster says about its topics and groups, read from what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.records import TopicPartition
+
+Values = Mapping[str, str | None]
+"""Settings of a broker or a topic by name; a value is None where it is secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a partition is: ids of brokers.
+
+    Args:
+        leader: None: it has none, so it can be neither read nor written.
+        in_sync: those of the replicas that have everything.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the cluster says about a topic. One that does not exist has no partitions.
+
+    Args:
+        max_message_bytes: 0: it cannot be read.
+        values: the topic's settings, those that it has from the brokers too; None: they cannot
+            be read.
+        allowed: operations that this principal may perform on it; None: brokers do not say.
+    """
+
+    exists: bool
+    topic_id: str = ""
+    partitions: int = 0
+    replication_factor: int = 0
+    max_message_bytes: int = 0
+    values: Values | None = None
+    allowed: frozenset[str] | None = None
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group.
+
+    Args:
+        name: by which it comes back, else its client id.
+        host: where it is, as its coordinator sees it.
+        partitions: that it was given.
+    """
+
+    name: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the coordinator says about a consumer group; one that does not exist has no members.
+
+    Args:
+        allowed: operations that this principal may perform on it; None: brokers do not say.
+        instances: of each member the name by which it comes back; None: it has none.
+        members: each with what it was given.
+    """
+
+    client_ids: tuple[str, ...] = ()
+    allowed: frozenset[str] | None = None
+    instances: tuple[str | None, ...] = ()
+    members: tuple[GroupMember, ...] = ()
+
+
+def topic_facts(topic: Any, values: Values | None) -> TopicFacts:
+    """Return what a description of a topic says; None: there is no such topic."""
+    if topic is None:
+        return TopicFacts(exists=False)
+    return TopicFacts(
+        exists=True,
+        topic_id=str(topic.topic_id),
+        partitions=len(topic.partitions),
+        replication_factor=min(len(partition.replicas) for partition in topic.partitions),
+        max_message_bytes=int((values or {}).get("max.message.bytes") or 0),
+        values=values,
+        allowed=operation_names(topic.authorized_operations),
+        placements=tuple(
+            Placement(
+                partition=partition.id,
+                leader=_broker(partition.leader),
+                replicas=tuple(node.id for node in partition.replicas),
+                in_sync=tuple(node.id for node in partition.isr),
+            )
+            for partition in topic.partitions
+        ),
+    )
+
+
+def group_facts(described: Any) -> GroupFacts:
+    """Return what a description of a group says; None: there is no such group."""
+    if described is None:
+        return GroupFacts()
+    return GroupFacts(
+        client_ids=tuple(member.client_id for member in described.members),
+        allowed=operation_names(described.authorized_operations),
+        instances=tuple(member.group_instance_id or None for member in described.members),
+        members=tuple(map(_member, described.members)),
+    )
+
+
+def setting_values(entries: Mapping[str, Any] | None) -> Values | None:
+    """Return settings without their origins; None: they cannot be read."""
+    return None if entries is None else {name: entry.value for name, entry in entries.items()}
+
+
+def operation_names(answered: Sequence[Any] | None) -> frozenset[str] | None:
+    """Return operations as Kafka's tools write them, for example DescribeConfigs."""
+    if answered is None:
+        return None
+    return frozenset("".join(map(str.capitalize, o.name.split("_"))) for o in answered)
+
+
+def _member(member: Any) -> GroupMember:
+    given = member.assignment.topic_partitions if member.assignment else ()
+    return GroupMember(
+        member.group_instance_id or member.client_id,
+        member.host.removeprefix("/"),
+        tuple(sorted(TopicPartition(entry.topic, entry.partition) for entry in given)),
+    )
+
+
+def _broker(node: Any) -> int | None:
+    return None if node is None or node.id < 0 else node.id

@@ -1,0 +1,229 @@
+"""Takes what an application keeps for itself out of a cluster, in steps that may be repeated.
+
+    R1  refuse while somebody is a member of its groups
+    R2  mark the registry: no worker starts before the reset is through, and one that had started
+        and was no member meanwhile takes nothing over
+    R3  init every id under which it wrote or may write: what is open is ended, and whoever sleeps
+        is fenced, so that he writes nothing into topics that are made again
+    R4  delete its groups, and with them its positions; brokers refuse that while there are members
+    R5  delete its own topics, and see that they are gone
+    R6  commit the positions that were asked for
+    R7  take out of the registry what was remembered, and say last that the reset is through
+
+Ids that were in use stay in the registry, so that takeovers go on fencing them; so does what others
+keep there, relays for example.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eosframework import failpoints
+from eosframework.config import Settings
+from eosframework.errors import ClusterUnreachable, StartRefused
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.asking import Asking
+from eosframework.kafka.ledger import former_ids
+from eosframework.kafka.registry import RESET, Registered, Registry, committed_key, topic_key
+from eosframework.kafka.worker_clients import producers
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph import Graph
+from eosframework.txnid import TransactionalId
+
+FORGOTTEN = ("topic", "committed", "topology", "backfill")
+"""Kinds of entries of the registry that say what the application has done."""
+
+IDS_AT_ONCE = 64
+"""How many producers are there at the same time."""
+
+GONE_SECONDS = 30.0
+"""How long brokers are given to delete topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReset:
+    """What is taken out of a cluster.
+
+    Args:
+        groups: that are deleted.
+        topics: that exist and are deleted.
+        ids: that are fenced.
+        entries: keys that are taken out of the registry.
+        positions: where source partitions go on; others as if the application had never run.
+        topic_ids: of the topics of these positions, with their number of partitions.
+    """
+
+    application: str
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
+    ids: tuple[str, ...]
+    entries: tuple[str, ...]
+    positions: tuple[Position, ...] = ()
+    topic_ids: Mapping[str, tuple[str, int]] | None = None
+
+
+def refuse_unfinished_reset(application: str, registered: Registered) -> None:
+    """Raise if a reset was interrupted: half of the state would meet the other half's positions.
+
+    Raises:
+        StartRefused: says how it is finished.
+    """
+    if "begun_at" in registered.entries.get(RESET, {}):
+        raise StartRefused(
+            f"a reset of application {application!r} was begun and is not through, so its state "
+            f"and its positions do not fit together; finish it: eosframework reset APP"
+        )
+
+
+def ids_of(graph: Graph, registered: Registered, partitions: Mapping[str, int]) -> tuple[str, ...]:
+    """Return every id under which an application has written or may write, sorted.
+
+    Args:
+        graph: of the application.
+        registered: what its registry holds.
+        partitions: number of partitions by topic, as it is now.
+    """
+    counts = {name: topic.partitions for name, topic in registered.topics.items()}
+    readers = {source.topic: p.name for p in graph.sub_topologies for source in p.sources}
+    ids = {str(task) for tasks in registered.leased.values() for task in tasks}
+    ids.update(_ids_of_jobs(graph.application, registered))
+    for topic in {*readers, *registered.owners}:
+        name = readers.get(topic) or registered.owners[topic][0]
+        for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
+            task = TransactionalId.make(graph.application, name, number)
+            ids.add(str(task))
+            ids.update(former_ids(registered, {task: [TopicPartition(topic, number)]}))
+    return tuple(sorted(ids))
+
+
+def refuse_members(groups: Sequence[str], admin: ClusterAdmin) -> None:
+    """Raise if somebody is a member of one of the groups (R1).
+
+    Raises:
+        StartRefused: names the group; one that was killed counts until its session has expired.
+    """
+    for group in groups:
+        if members := admin.describe_group(group).members:
+            named = ", ".join(f"{member.name} at {member.host}" for member in members)
+            raise StartRefused(
+                f"group {group!r} has {len(members)} members ({named}); stop them before the "
+                f"application is reset (one that was killed counts until "
+                f"worker.session_timeout_seconds have passed)"
+            )
+
+
+def take_out(
+    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, registry: Registry
+) -> None:
+    """Carry R1 to R5 out; whatever interrupts it, it may be done again.
+
+    Raises:
+        StartRefused: there are members.
+        TransactionError: an id could not be inited.
+        ClusterUnreachable: nobody answered in time.
+    """
+    refuse_members(reset.groups, admin)
+    registry.ensure()
+    registry.write({RESET: {"begun_at": round(time.time() * 1000)}})
+    failpoints.hit("reset.after_mark")
+    _fence(reset.ids, settings)
+    failpoints.hit("reset.after_fence")
+    cleaner = _Cleaner(settings.kafka)
+    for group in reset.groups:
+        cleaner.delete_group(group)
+    failpoints.hit("reset.after_groups")
+    if reset.topics:
+        admin.delete_topics(reset.topics)
+        _wait_until_gone(reset.topics, admin)
+    failpoints.hit("reset.after_topics")
+
+
+def start_again(reset: KafkaReset, admin: ClusterAdmin, registry: Registry) -> None:
+    """Carry R6 and R7 out: from here on workers may start.
+
+    Raises:
+        ConfigurationError: a worker has joined meanwhile; do the reset again.
+        ClusterUnreachable: nobody answered in time.
+    """
+    if reset.positions:
+        admin.commit(reset.application, reset.positions)
+    failpoints.hit("reset.after_positions")
+    known = registry.refresh().entries
+    forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
+    registry.write(forgotten)
+    remembered: dict[str, object] = {}
+    readers = registry.state.owners
+    for position in reset.positions:
+        topic_id, count = (reset.topic_ids or {})[position.topic]
+        remembered[topic_key(position.topic)] = {"topic_id": topic_id, "partitions": count}
+        for name in readers.get(position.topic, ()):
+            key = committed_key(name, position.topic_partition)
+            remembered[key] = {"topic_id": topic_id}
+    registry.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
+    registry.refresh()
+
+
+class _Cleaner(Asking):
+    """Deletes consumer groups."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group; one that does not exist is no error (R4).
+
+        Raises:
+            StartRefused: it has members.
+        """
+        try:
+            self._ask_each(
+                lambda timeout: self._client.delete_consumer_groups(
+                    [group], request_timeout=timeout
+                ),
+                absent=(KafkaError.GROUP_ID_NOT_FOUND,),
+            )
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.NON_EMPTY_GROUP:
+                raise StartRefused(
+                    f"group {group!r} got a member while the application was reset; stop it, and "
+                    f"finish the reset: eosframework reset APP"
+                ) from error
+            raise
+
+
+def _fence(ids: Sequence[str], settings: Settings) -> None:
+    """Init ids, and leave nobody with them (R3)."""
+    outputs = producers(settings)
+    try:
+        for first in range(0, len(ids), IDS_AT_ONCE):
+            outputs.close(outputs.open(ids[first : first + IDS_AT_ONCE]))
+    finally:
+        outputs.stop()
+
+
+def _ids_of_jobs(application: str, registered: Registered) -> set[str]:
+    """Return the ids of backfills: of their tasks, and of their cutover."""
+    ids: set[str] = set()
+    for key in registered.entries:
+        match key.split("/"):
+            case ["backfill", job]:
+                ids.add(str(TransactionalId.backfill(application, job, 0)))
+            case ["backfill", job, "task", sub_topology, number]:
+                name = f"{job}.{sub_topology}"
+                ids.add(str(TransactionalId.backfill(application, name, int(number))))
+            case _:
+                pass
+    return ids
+
+
+def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:
+    """Return once brokers know nothing of topics any more: they delete them a moment later."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while left := [name for name, found in admin.describe_topics(topics).items() if found.exists]:
+        if time.monotonic() > deadline:
+            raise ClusterUnreachable(
+                f"topic {', '.join(left)} is still there {GONE_SECONDS:g} s after it was deleted; "
+                f"do the reset again when it is gone"
+            )
+        time.sleep(0.05)

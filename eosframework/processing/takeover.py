@@ -1,0 +1,151 @@
+"""Taking partitions over: their producers, what is committed of them, and a task for each.
+
+T1. init the transactional.ids of the tasks, in parallel: fences the last owner and ends what it
+    left open; ids that an earlier topology used for the partition are inited too
+T2. read the committed offsets, stable ones, with their metadata
+
+T1 comes before T2 because an offset that a zombie has pending can still change until its
+transaction is ended; after init it is decided. What follows is the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from eosframework import failpoints
+from eosframework.processing.again import delays_of, task_queue
+from eosframework.processing.bundle import Bundle
+from eosframework.processing.failures import FailureHandler
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.measures import Flow, Measures
+from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.plan import Plan, WorkerOptions
+from eosframework.processing.ports import InputLog, ProgressLedger, TransactionalOutputs
+from eosframework.processing.task import Task
+from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
+
+ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
+"""The source partitions of tasks."""
+
+
+class Takeover:
+    """Makes tasks of the partitions that a worker is given.
+
+    Args:
+        state: of the tasks on this machine; None: no sub-topology has stores.
+        measures: counts what goes through the tasks; None: nothing is counted.
+        clock: seconds, monotonic.
+        now: the time in seconds since the epoch, for records that wait for their next attempt.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: InputLog,
+        outputs: TransactionalOutputs,
+        ledger: ProgressLedger,
+        options: WorkerOptions,
+        *,
+        state: LocalState | None,
+        measures: Measures | None,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._plan = plan
+        self._log = log
+        self._outputs = outputs
+        self._ledger = ledger
+        self._options = options
+        self._state = state
+        self._measures = measures
+        self._clock = clock
+        self._now = now
+        self._timer = RecordTimer()
+        self._was_away = True
+
+    def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
+        """Return the worker's partitions of those that its consumer was given.
+
+        Raises:
+            RunError: a topic got a partition after this worker had started.
+        """
+        found: dict[TransactionalId, list[TopicPartition]] = {}
+        for partition in self._plan.owned(list(partitions)):
+            sub_topology = self._plan.part_of(partition.topic).part.name
+            identity = self._plan.identify(sub_topology, partition.partition)
+            found.setdefault(identity, []).append(partition)
+        return found
+
+    def tasks(self, by_task: ByTask) -> tuple[list[Task], list[Position]]:
+        """Return the tasks, and where their partitions start (T1, T2).
+
+        Raises:
+            TransactionError: an id could not be taken; no task is left open.
+            RunError: the partitions may not be processed here.
+        """
+        failpoints.hit("takeover.before_init")
+        self._fence_former_ids(by_task)
+        outputs = self._outputs.open(list(dict.fromkeys(map(str, by_task))))
+        failpoints.hit("takeover.after_init")
+        bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
+        opened: list[Task] = []
+        starts: list[Position] = []
+        try:
+            for identity, partitions in by_task.items():
+                committed = self._log.committed(partitions)
+                positions = self._ledger.starting_positions(
+                    identity.sub_topology, committed, self._log
+                )
+                task = self._new_task(identity, partitions, bundles[str(identity)])
+                opened.append(task)
+                task.start_at(positions)
+                starts += positions
+        except BaseException:
+            for task in opened:
+                task.close_stores()
+            self._outputs.close(outputs)
+            raise
+        return opened, starts
+
+    def membership_was_lost(self) -> None:
+        """Look again, with the next partitions, whether what held at the start still does."""
+        self._was_away = True
+
+    def _fence_former_ids(self, by_task: ByTask) -> None:
+        if former := self._ledger.former_ids(by_task):
+            self._outputs.close(self._outputs.open(former))
+        self._ledger.confirm_ids(by_task)
+        if self._was_away:
+            self._ledger.confirm_start()
+            self._was_away = False
+
+    def _new_task(
+        self,
+        identity: TransactionalId,
+        partitions: Sequence[TopicPartition],
+        bundle: Bundle,
+    ) -> Task:
+        compiled = self._plan.parts[identity.sub_topology]
+        markers = {
+            partition: marker
+            for partition in partitions
+            if (marker := self._ledger.marker(identity.sub_topology, partition))
+        }
+        stores = self._state.open(compiled, identity.partition) if self._state else None
+        return self._plan.make_task(
+            identity,
+            {p.topic: compiled.sources[p.topic] for p in partitions},
+            bundle.output,
+            markers=markers,
+            transaction_timeout_seconds=self._options.transaction_timeout_seconds,
+            timer=self._timer,
+            clock=self._clock,
+            receipts=self._plan.receipts,
+            queue=task_queue(compiled, partitions, self._options, self._clock, self._now),
+            emissions=compiled.emissions,
+            stores=stores,
+            flow=None if self._measures is None else Flow(self._measures),
+            failures=FailureHandler(delays_of(compiled.part), self._now),
+            bundle=bundle,
+        )

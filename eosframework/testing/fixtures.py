@@ -1,0 +1,144 @@
+"""pytest fixtures for tests against a real Kafka and a real PostgreSQL.
+
+A suite asks for them by name, once, in its `conftest.py`:
+
+    pytest_plugins = ["eosframework.testing.fixtures"]
+
+They are no entry point of pytest: that would load them into every run of every suite in an
+environment that has eosframework installed, also where nobody wants their names.
+
+`kafka_cluster` is one cluster for a whole run; `postgres_database` is a new, empty database for
+each test, on one server for a whole run. Both start at their first use. `kafka_properties` and
+`postgres_settings` may be overridden. Where the servers come from says `--eos-provider`, else
+EOS_TEST_PROVIDER (see `providers`).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from eosframework.config import KafkaSettings
+from eosframework.testing.providers import Provider, Service, choose_provider
+
+
+@dataclass(frozen=True)
+class KafkaForTests:
+    """A real cluster that the tests of a run share.
+
+    Args:
+        bootstrap_servers: its brokers as host:port, separated by commas.
+    """
+
+    bootstrap_servers: str
+
+    def make_topic(
+        self,
+        name: str = "topic",
+        partitions: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic and return its name, which begins with `name` and no other test has.
+
+        Args:
+            name: of [a-zA-Z0-9._-].
+            partitions: how many.
+            config: its settings, by Kafka's names.
+
+        Raises:
+            ConfigurationError: the cluster does not take it; says why.
+            ClusterUnreachable: no broker answered.
+        """
+        from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+
+        topic = TopicToCreate(self.unique(name), partitions, config=config)
+        admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
+        admin.create_topics([topic])
+        return topic.name
+
+    def unique(self, name: str) -> str:
+        """Return a name that no other test has, for an application, a group or a topic."""
+        return f"{name}.{uuid.uuid4().hex[:12]}"
+
+
+@dataclass(frozen=True)
+class PostgresForTests:
+    """A real, empty database of one test's own.
+
+    Args:
+        dsn: where it is, with the password of one who owns it.
+    """
+
+    dsn: str = field(repr=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that says where servers come from."""
+    parser.addoption(
+        "--eos-provider",
+        metavar="NAME",
+        help="where Kafka and PostgreSQL come from: embedded, containers or external",
+    )
+
+
+@pytest.fixture(scope="session")
+def kafka_properties() -> Mapping[str, str]:
+    """Properties of the brokers. Internal topics are made at their first use: few are quick."""
+    return {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.num.partitions": "8",
+    }
+
+
+@pytest.fixture(scope="session")
+def postgres_settings() -> Mapping[str, str]:
+    """Settings of the server. Nothing here has to survive a crash of the machine."""
+    return {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_properties: Mapping[str, str],
+) -> Iterator[KafkaForTests]:
+    """One real cluster for the whole run."""
+    provider = _provider("kafka", request, tmp_path_factory)
+    with provider.kafka(kafka_properties) as bootstrap_servers:
+        yield KafkaForTests(bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_settings: Mapping[str, str],
+) -> Iterator[str]:
+    """One real PostgreSQL for the whole run: a DSN of one who may create databases."""
+    provider = _provider("postgres", request, tmp_path_factory)
+    with provider.postgres(postgres_settings) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def postgres_database(postgres_server: str) -> Iterator[PostgresForTests]:
+    """A new, empty database for one test; it is dropped with its connections."""
+    from eosframework.database.scratch import create_database, drop_database
+
+    dsn = create_database(postgres_server)
+    yield PostgresForTests(dsn)
+    drop_database(postgres_server, dsn)
+
+
+def _provider(
+    service: Service, request: pytest.FixtureRequest, folders: pytest.TempPathFactory
+) -> Provider:
+    return choose_provider(
+        service, request.config.getoption("--eos-provider"), os.environ, folders.mktemp
+    )

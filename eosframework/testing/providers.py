@@ -1,0 +1,144 @@
+"""Where the servers of a test run come from: this machine, containers, or somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from eosframework.errors import ConfigurationError
+
+Service = Literal["kafka", "postgres"]
+
+PROVIDER_VARIABLE = "EOS_TEST_PROVIDER"
+ADDRESS_VARIABLES: Mapping[Service, str] = {
+    "kafka": "EOS_TEST_BOOTSTRAP",
+    "postgres": "EOS_TEST_DSN",
+}
+IMAGE_VARIABLES: Mapping[Service, str] = {
+    "kafka": "EOS_TEST_KAFKA_IMAGE",
+    "postgres": "EOS_TEST_POSTGRES_IMAGE",
+}
+DEFAULT_IMAGES: Mapping[Service, str] = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
+
+
+class Provider(Protocol):
+    """Real servers for as long as a context lasts; each is one that no other test run uses."""
+
+    def kafka(self, properties: Mapping[str, str]) -> AbstractContextManager[str]:
+        """Provide a cluster; gives its bootstrap servers.
+
+        Args:
+            properties: of its brokers, by Kafka's names.
+        """
+        ...
+
+    def postgres(self, settings: Mapping[str, str]) -> AbstractContextManager[str]:
+        """Provide a database server; gives a DSN of one who may create databases on it.
+
+        Args:
+            settings: of the server, by PostgreSQL's names.
+        """
+        ...
+
+
+def choose_provider(
+    service: Service,
+    name: str | None,
+    environment: Mapping[str, str],
+    make_folder: Callable[[str], Path],
+) -> Provider:
+    """Return the provider of a service.
+
+    Args:
+        service: what is asked for.
+        name: the user's choice; None: EOS_TEST_PROVIDER, else the server that EOS_TEST_BOOTSTRAP
+            or EOS_TEST_DSN names, else embedded.
+        environment: variables by name.
+        make_folder: makes a new folder for what a server keeps.
+
+    Raises:
+        ConfigurationError: there is no such provider, or what it needs is not set or installed.
+    """
+    address = environment.get(ADDRESS_VARIABLES[service])
+    name = name or environment.get(PROVIDER_VARIABLE) or ("external" if address else "embedded")
+    if name == "embedded":
+        return Embedded(make_folder)
+    if name == "containers":
+        from eosframework.testing.containers import Containers
+
+        images: dict[Service, str] = {
+            each: environment.get(IMAGE_VARIABLES[each]) or DEFAULT_IMAGES[each]
+            for each in DEFAULT_IMAGES
+        }
+        return Containers(images)
+    if name == "external":
+        return External(environment)
+    raise ConfigurationError(
+        f"{PROVIDER_VARIABLE} is {name!r}; expected embedded, containers or external"
+    )
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Servers started from packages, as processes of this machine.
+
+    Args:
+        make_folder: makes a new folder for what a server keeps.
+    """
+
+    make_folder: Callable[[str], Path]
+
+    @contextmanager
+    def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
+        """Start a broker; it is killed at the end, because nothing of it is needed again."""
+        from eosframework.embedded import start_kafka
+
+        folder = self.make_folder("kafka")
+        cluster = start_kafka(folder, fast_start=True, properties=properties)
+        try:
+            yield cluster.bootstrap_servers
+        finally:
+            cluster.kill()
+
+    @contextmanager
+    def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
+        """Start a server and stop it at the end."""
+        from eosframework.embedded import start_postgres
+
+        with start_postgres(self.make_folder("postgres"), settings=settings) as server:
+            yield server.dsn
+
+
+@dataclass(frozen=True)
+class External:
+    """Servers that run already; their settings are their owner's.
+
+    Args:
+        environment: variables by name; EOS_TEST_BOOTSTRAP and EOS_TEST_DSN say where they are.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)
+
+    @contextmanager
+    def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
+        """Give the brokers of EOS_TEST_BOOTSTRAP."""
+        del properties
+        yield self._address("kafka")
+
+    @contextmanager
+    def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
+        """Give the server of EOS_TEST_DSN."""
+        del settings
+        yield self._address("postgres")
+
+    def _address(self, service: Service) -> str:
+        variable = ADDRESS_VARIABLES[service]
+        if address := self.environment.get(variable):
+            return address
+        raise ConfigurationError(
+            f"tests were to use servers that run already, and {variable} does not say where; "
+            f"set it, or choose {PROVIDER_VARIABLE}=embedded"
+        )

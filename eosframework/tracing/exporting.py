@@ -1,0 +1,85 @@
+"""Where spans go: as the standard OTEL_ variables say, unless the user set a provider up."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.trace import Tracer
+
+from eosframework.errors import ConfigurationError
+
+NAME = "eosframework"
+
+LAST_EXPORT_SECONDS = 3.0
+"""How long the end of a worker waits for its last spans; a collector that is away would take 10."""
+
+
+@contextmanager
+def tracer_for(application: str, instance: str) -> Generator[Tracer]:
+    """Give a tracer; what it made is exported when the block ends, as far as that goes.
+
+    The provider that the topology's module set is used, if it did. Otherwise there is one of the
+    block's own, with the exporter that OTEL_TRACES_EXPORTER names (otlp, console or none).
+
+    Raises:
+        ConfigurationError: there is no such exporter, or its package is missing.
+    """
+    given = trace.get_tracer_provider()
+    if isinstance(given, TracerProvider):
+        yield given.get_tracer(NAME)
+        return
+    attributes = {SERVICE_INSTANCE_ID: instance}
+    if "OTEL_SERVICE_NAME" not in os.environ:
+        attributes[SERVICE_NAME] = application
+    provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+    for exporter in _exporters():
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield provider.get_tracer(NAME)
+    finally:
+        ending = threading.Thread(target=provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(LAST_EXPORT_SECONDS)
+
+
+def _exporters() -> list[SpanExporter]:
+    names = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")
+    return [_MAKERS[name.strip()]() for name in names if _known(name.strip()) != "none"]
+
+
+def _known(name: str) -> str:
+    if name not in (*_MAKERS, "none"):
+        raise ConfigurationError(
+            f"OTEL_TRACES_EXPORTER={name!r} is no exporter that eosframework has; expected "
+            f"{', '.join(_MAKERS)} or none, or a TracerProvider that the topology's module sets"
+        )
+    return name
+
+
+def _otlp() -> Any:
+    protocol = os.environ.get(
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    )
+    if protocol not in (None, "http/protobuf"):
+        raise ConfigurationError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r} is not spoken here; expected http/protobuf"
+        )
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError as error:
+        raise ConfigurationError(
+            f"exporting traces needs more packages ({error.name} is missing); run: pip install "
+            f"'eosframework[tracing]', or set OTEL_TRACES_EXPORTER=console"
+        ) from error
+    return OTLPSpanExporter()
+
+
+_MAKERS: dict[str, Callable[[], Any]] = {"otlp": _otlp, "console": ConsoleSpanExporter}

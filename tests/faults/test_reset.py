@@ -1,0 +1,208 @@
+"""A reset leaves an application as if it had never run, whatever interrupts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eosframework import failpoints
+from tests.conftest import KafkaService
+from tests.support.commands import Finished, here
+from tests.support.pipeline import REPOSITORY, number_in, wait_until
+from tests.support.tables import BOTH_KINDS, TablesWorld
+from tests.support.totals import Totals
+
+FED = 200
+
+
+@pytest.fixture
+def totals(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Totals]:
+    name = unique_name("totals")
+    made = Totals(kafka.bootstrap_servers, name, tmp_path / name)
+    yield made
+    made.stop()
+
+
+def settings_of(totals: Totals) -> list[str]:
+    chosen = [f"kafka.bootstrap_servers={totals.bootstrap_servers}", *totals.keeping]
+    return [word for setting in chosen for word in ("--set", setting)]
+
+
+def run(totals: Totals, command: str, *arguments: str, fault: str = "") -> Finished:
+    """Run a command on the application, with a fault."""
+    words = (command, str(totals.topology_file), *settings_of(totals), *arguments)
+    if not fault and command != "run-worker":
+        return here(*words)
+    directory = totals.directory / f"faults-{command}-{fault.partition('=')[0]}"
+    directory.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.support.faulty_worker"),
+            *words,
+        ],
+        cwd=REPOSITORY,
+        env=os.environ | {"EOS_TEST_FAULTS": fault, "EOS_TEST_FAULT_DIRECTORY": str(directory)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if fault:
+        assert (directory / f"{fault.partition('=')[0]}.fired").exists(), done.stderr
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def counts(totals: Totals) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for message in totals.read(f"{totals.name}.totals"):
+        value = json.loads(message.value() or b"")
+        found[(message.key() or b"").decode()].append(value["count"])
+    return found
+
+
+def expected(totals: Totals, times: int) -> dict[str, list[int]]:
+    """Each key counted from 1 to its end, several times over."""
+    numbers: dict[str, int] = defaultdict(int)
+    for message in totals.read(totals.source):
+        numbers[str(number_in(message) % 10)] += 1
+    return {key: [*range(1, number + 1)] * times for key, number in numbers.items()}
+
+
+def caught_up(totals: Totals) -> None:
+    done = run(totals, "run-worker", "--until-caught-up")
+    assert done.exit_code == 0, done.err
+
+
+def interrupted(totals: Totals, point: str) -> None:
+    """Press Ctrl-C at a step of a reset."""
+    reached: list[str] = []
+
+    def press(name: str) -> None:
+        reached.append(name)
+        raise KeyboardInterrupt
+
+    failpoints.arm(point, press)
+    try:
+        run(totals, "reset", "--to", "beginning", "--yes")
+    finally:
+        failpoints.disarm(point)
+    assert reached == [point]
+
+
+def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anything_starts(
+    totals: Totals,
+) -> None:
+    totals.feed(FED)
+    caught_up(totals)
+    assert counts(totals) == expected(totals, 1)
+    for point in ("reset.after_mark", "reset.after_groups", "reset.after_positions"):
+        interrupted(totals, point)
+    for point in ("reset.after_fence", "reset.after_topics"):
+        killed = run(totals, "reset", "--to", "beginning", "--yes", fault=f"{point}=kill@1")
+        assert killed.exit_code == -signal.SIGKILL, killed.err
+    refused = run(totals, "run-worker", "--until-caught-up")
+    assert refused.exit_code == 1
+    assert "is not through" in refused.error
+    done = run(totals, "reset", "--to", "beginning", "--yes", "--json")
+    assert done.exit_code == 0, done.err
+    assert done.json["done"] is True
+    assert run(totals, "apply").exit_code == 0
+    caught_up(totals)
+    assert counts(totals) == expected(totals, 2)
+
+
+def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is_there(
+    totals: Totals,
+) -> None:
+    totals.feed(FED)
+    zombie = totals.start_worker(
+        instance="zombie",
+        settings=totals.keeping,
+        faults=["transaction.before_commit=hold@2"],
+    )
+    zombie.wait_for_fault("transaction.before_commit")
+    refused = run(totals, "reset", "--yes")
+    assert refused.exit_code == 1
+    assert f"group '{totals.name}' has 1 members" in refused.error
+
+    zombie.signal(signal.SIGSTOP)
+
+    def expired() -> bool:
+        asked = run(totals, "reset", "--dry-run")
+        return "has 1 members" not in asked.err
+
+    wait_until(expired, "the end of the session", seconds=120)
+    held = run(totals, "reset", "--yes")
+    assert held.exit_code == 1
+    assert "holds the stores" in held.error
+
+    elsewhere = ("--set", f"state.directory={totals.directory / 'elsewhere'}")
+    planned = run(totals, "reset", "--dry-run", "--json", *elsewhere)
+    assert planned.json["done"] is False
+    assert f"{totals.name}.totals.aggregate.changelog" in planned.json["topics"]
+    assert f"{totals.name}.totals.repartition" in planned.json["topics"]
+    assert totals.source not in planned.json["topics"]
+    assert f"{totals.name}.totals" not in planned.json["topics"]
+    before = counts(totals)
+    assert run(totals, "reset", *elsewhere).exit_code == 1
+    done = run(totals, "reset", "--yes", *elsewhere)
+    assert done.exit_code == 0, done.err
+    assert run(totals, "apply").exit_code == 0
+    zombie.release()
+    zombie.signal(signal.SIGCONT)
+    assert zombie.wait() == 2, zombie.log[-4000:]
+    assert "was reset after this worker had started" in zombie.log
+    assert counts(totals) == before
+    caught_up(totals)
+    again = expected(totals, 1)
+    assert {
+        key: found[len(before.get(key, [])) :] for key, found in counts(totals).items()
+    } == again
+
+
+def test_where_sources_go_on_is_chosen_as_the_beginning_the_end_or_a_time(totals: Totals) -> None:
+    totals.feed(FED)
+    caught_up(totals)
+    at = {"end": [50] * 4, "2023-11-14T22:13:20.100Z": [25] * 4, "beginning": [0] * 4}
+    for where, offsets in at.items():
+        planned = run(totals, "reset", "--to", where, "--dry-run", "--json")
+        assert [p["offset"] for p in planned.json["positions"]] == offsets, where
+    wrong = run(totals, "reset", "--to", "yesterday", "--yes")
+    assert wrong.exit_code == 1
+    assert "2026-01-31T06:00:00Z" in wrong.error
+    assert run(totals, "reset", "--to", "end", "--yes").exit_code == 0
+    assert run(totals, "apply").exit_code == 0
+    totals.feed(10)
+    caught_up(totals)
+    assert all(found[-1] == 1 for found in counts(totals).values())
+
+
+def test_rows_on_their_way_to_a_table_are_made_again_and_written_again(
+    make_tables: Callable[..., TablesWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_tables(topology=BOTH_KINDS, partitions=1)
+    monkeypatch.setenv("EOS_KAFKA__BOOTSTRAP_SERVERS", world.bootstrap_servers)
+    monkeypatch.setenv("EOS_DATABASE__DSN", world.dsn)
+    file = str(world.topology_file)
+    assert here("apply", file).exit_code == 0
+    world.feed(20)
+    world.finish()
+    done = here("reset", file, "--to", "beginning", "--yes", "--json")
+    assert done.exit_code == 0, done.err
+    assert f"{world.name}.doubled.rows" in done.json["topics"]
+    assert done.json["table_positions"] == [f"{world.name}.doubled.rows"]
+    assert here("apply", file).exit_code == 0
+    world.finish()
+    rows = [n for (n,) in world.see("SELECT n FROM doubled ORDER BY n")]
+    assert rows == sorted([n * 2 for n in range(20)] * 2)

@@ -1,0 +1,98 @@
+"""Replays and workers are killed while records get another chance; each counts once all the same.
+
+What is there in the end is compared with the numbers that were fed, by a reader that knows nothing
+of retries or marks.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.pipeline import Pipeline, wait_until
+from tests.support.second_chances import TOPOLOGY, Forgiving
+
+REPLAY = (
+    *("dead-letters", "replay", "--all", "--yes"),
+    # One that stands still for longer than that cannot tell a successor from its own timeout.
+    *("--set", "worker.transaction_timeout_seconds=300"),
+)
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture
+def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str, int], Forgiving]:
+    def make(policy: str, sharing: int) -> Forgiving:
+        topology = TOPOLOGY.replace("POLICY", policy)
+        return Forgiving(make_pipeline(topology=topology, partitions=2), 200, sharing)
+
+    return make
+
+
+each_sharing = pytest.mark.parametrize(
+    "sharing", [1, pytest.param(2, marks=pytest.mark.exhaustive)]
+)
+"""How many partitions share a producer."""
+
+
+@each_sharing
+def test_a_replay_killed_at_any_step_or_overtaken_loses_and_doubles_nothing(
+    forgiving: Callable[[str, int], Forgiving], sharing: int
+) -> None:
+    app = forgiving("replay: true", sharing)
+    app.catch_up()
+    assert len(app.read(app.letters)) == len(app.refused)
+
+    for point in ("transaction.before_commit", "transaction.after_commit"):
+        killed = app.start(*REPLAY, faults=[f"{point}=kill"])
+        assert killed.wait() == -signal.SIGKILL, killed.log
+        assert killed.fired(point)
+    still = app.start(*REPLAY, faults=["transaction.before_commit=stop"])
+    still.wait_for_fault("transaction.before_commit")
+    finished = app.run(*REPLAY)
+    assert finished.exit_code == 0, finished.err
+    still.signal(signal.SIGCONT)
+    assert still.wait() == 3, still.log
+    assert "another replay" in still.log
+    assert "0 dead letters chosen" in app.run(*REPLAY).out
+
+    app.mend()
+    app.catch_up()
+    assert app.written == Counter(app.numbers)
+    replayed = [
+        dict(m.headers() or ())["eos.replayed"]
+        for m in app.read(f"{app.pipeline.name}.numbers.replay")
+    ]
+    assert len(replayed) == len(set(replayed)) == len(app.refused)
+    audit = app.run("audit", "--by", "functions")
+    assert audit.exit_code == 0, audit.out
+
+
+@each_sharing
+def test_workers_killed_while_records_wait_for_their_next_attempt_lose_and_double_nothing(
+    forgiving: Callable[[str, int], Forgiving], sharing: int
+) -> None:
+    app = forgiving(f"retry: [{', '.join(['1s'] * 1000)}]", sharing)
+    waiting = f"{app.pipeline.name}.numbers.retry.1s"
+    for point in ("transaction.after_send_offsets", "transaction.after_commit"):
+        killed = app.worker(faults=[f"{point}=kill@2"])
+        assert killed.wait(120) == -signal.SIGKILL, killed.log
+        assert killed.fired(point)
+    last = app.worker()
+    others = len(app.numbers) - len(app.refused)
+    wait_until(lambda: sum(app.written.values()) == others, "all others in the output", 120)
+    seen = len(app.read(waiting))
+    wait_until(lambda: len(app.read(waiting)) > seen, "another attempt", 120)
+    last.signal(signal.SIGKILL)
+    last.wait()
+
+    app.mend()
+    app.catch_up()
+    assert app.written == Counter(app.numbers)
+    assert app.read(app.letters) == []
+    audit = app.run("audit", "--by", "receipts")
+    assert audit.exit_code == 0, audit.out

@@ -1,0 +1,50 @@
+"""One Spark for all tests of this package: its start costs more than most of them."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eosframework.errors import EosError
+from tests.conftest import missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
+
+
+@pytest.fixture(scope="package")
+def running_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
+    from eosframework.backfill.spark.session import spark_session
+
+    try:
+        session = spark_session("local[2,4]", SMALL)
+    except EosError as error:
+        missing(request, f"no Spark could be started: {error}", error)
+    try:
+        yield session
+    finally:
+        session.stop()
+        _collect_sockets()
+
+
+@pytest.fixture(scope="module")
+def spark(running_spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that a module has for itself."""
+    from eosframework.backfill.spark.session import own_session
+
+    yield own_session(running_spark)
+    _collect_sockets()
+
+
+def _collect_sockets() -> None:
+    """Collect what pyspark leaves to the garbage collector, before that warns in another test."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+        gc.collect()

@@ -1,0 +1,121 @@
+"""Dead letters by the command line, on a real broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.pipeline import Pipeline
+from tests.support.second_chances import TOPOLOGY, Forgiving
+
+COUNT = 40
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture
+def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str], Forgiving]:
+    def make(policy: str) -> Forgiving:
+        topology = TOPOLOGY.replace(", POLICY", policy)
+        return Forgiving(make_pipeline(topology=topology, partitions=2), COUNT)
+
+    return make
+
+
+def test_dead_letters_are_listed_shown_and_replayed_into_the_source_when_that_is_asked_for(
+    forgiving: Callable[[str], Forgiving],
+) -> None:
+    app = forgiving("")
+    name = app.pipeline.name
+    app.catch_up()
+
+    groups = app.here("dead-letters", "list", "--json").json["groups"]
+    assert sum(group["count"] for group in groups) == len(app.refused)
+    [kind] = {(g["topic"], g["input"], g["error_type"], g["replayed"]) for g in groups}
+    assert kind == (app.letters, f"{name}.in", "ValueError", 0)
+    assert all(g["first_failed_at"] <= g["last_failed_at"] for g in groups)
+    place = groups[0]["example"]
+    shown = app.run_at("show", place, "--json").json
+    assert shown["letter"] == place
+    assert shown["value"]["n"] % 10 == 3
+    assert shown["input"].startswith(f"{name}.in[")
+    assert shown["replayed"] is False
+
+    shared = app.here("dead-letters", "replay", "--all", "--yes")
+    assert (shared.exit_code, "--into-source" in shared.error) == (1, True)
+    unasked = app.here("dead-letters", "replay", "--all", "--into-source")
+    assert (unasked.exit_code, "nobody answered" in unasked.error) == (1, True)
+    assert f"{len(app.refused):,} dead letters would be replayed" in unasked.err
+    dry = app.here("dead-letters", "replay", "--all", "--into-source", "--dry-run", "--json").json
+    assert (dry["chosen"], dry["replayed"]) == (len(app.refused), 0)
+    assert len(app.read(f"{name}.in")) == COUNT
+
+    one = app.run(
+        *("dead-letters", "replay", "--offsets", place, "--into-source", "--yes", "--json")
+    ).json
+    assert one["into"] == {f"{name}.in": 1}
+    rest = app.run(
+        *("dead-letters", "replay", "--error", "not served", "--into-source", "--yes", "--json")
+    ).json
+    assert (rest["replayed"], rest["replayed_before"]) == (len(app.refused) - 1, 1)
+    assert app.run_at("show", place, "--json").json["replayed"] is True
+
+    app.mend()
+    app.catch_up()
+    assert app.written == Counter(app.numbers)
+    audit = app.run("audit", "--by", "functions")
+    assert audit.exit_code == 0, audit.out
+
+
+def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
+    forgiving: Callable[[str], Forgiving],
+) -> None:
+    app = forgiving(", retry: [200ms, 300ms]")
+    app.catch_up()
+    letters = app.read(app.letters)
+    said = [dict(letter.headers() or ()) for letter in letters]
+    assert {headers["eos.attempts"] for headers in said} == {b"3"}
+    assert {headers["eos.topic"] for headers in said} == {app.pipeline.source.encode()}
+    assert all(int(h["eos.first_failed"]) + 500 <= int(h["eos.failed"]) for h in said)
+    assert len(letters) == len(app.refused)
+
+    done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
+    assert done["into"] == {f"{app.pipeline.name}.numbers.replay": len(app.refused)}
+    app.mend()
+    app.catch_up()
+    assert app.written == Counter(app.numbers)
+    doubled = app.read(f"{app.pipeline.name}.doubled")
+    names = {name for message in doubled for name, _ in message.headers() or ()}
+    assert names == {"eos.receipt"}
+    audit = app.run("audit", "--by", "receipts")
+    assert audit.exit_code == 0, audit.out
+
+
+COUNTED = TOPOLOGY.replace(
+    'steps: [{map_values: "tests.support.functions:refuse_threes"}]',
+    'steps: [{group_by: {by: "tests.support.functions:tens", key: string}}, '
+    '{map_values: "tests.support.functions:refuse_threes"}, {count: {}}]',
+).replace(", POLICY}\n    to: [{topic: NAME.doubled, value: json}]", "}\n    to: [NAME.doubled]")
+
+
+def test_what_failed_behind_a_group_by_is_replayed_into_the_topic_that_its_task_reads(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    app = Forgiving(make_pipeline(topology=COUNTED, partitions=2), COUNT)
+    app.catch_up()
+    done = app.run("dead-letters", "replay", "--all", "--yes", "--json").json
+    assert "into" in done, done
+    [into] = done["into"].items()
+    assert into == (f"{app.pipeline.name}.doubled.repartition", len(app.refused))
+    app.mend()
+    app.catch_up()
+    found = Counter(
+        (message.key(), int.from_bytes(message.value() or b"", "big"))
+        for message in app.read(f"{app.pipeline.name}.doubled")
+    )
+    counts = range(1, COUNT // 10 + 1)
+    assert found == Counter((str(key).encode(), n) for key in range(10) for n in counts)
+    audit = app.run("audit")
+    assert audit.exit_code == 0, audit.out

@@ -1,0 +1,78 @@
+"""What Kubernetes is given is valid, and keeps what workers rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from eosframework.config import Settings
+from tests.unit.deployment.files import kubernetes_objects, pods
+
+OBJECTS = kubernetes_objects()
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    [found] = [o for o in OBJECTS if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+@pytest.mark.parametrize("found", OBJECTS, ids=lambda o: f"{o['kind']}-{o['metadata']['name']}")
+def test_every_object_is_valid(found: dict[str, Any]) -> None:
+    kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_pod_keeps_its_name_and_its_stores() -> None:
+    workers = named("StatefulSet", "flights")["spec"]
+    [container] = workers["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    instance = variables["EOS_WORKER__INSTANCE"]["valueFrom"]
+    assert instance == {"fieldRef": {"fieldPath": "metadata.name"}}
+    [claim] = workers["volumeClaimTemplates"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts[claim["metadata"]["name"]] == "/var/lib/eosframework"
+    assert workers["serviceName"] == named("Service", workers["serviceName"])["metadata"]["name"]
+
+
+@pytest.mark.parametrize("kind", ["PodDisruptionBudget", "Service"])
+@pytest.mark.parametrize(
+    ("maker", "name"), [("StatefulSet", "flights"), ("Deployment", "flights-relay")]
+)
+def test_budgets_and_services_find_their_pods(kind: str, maker: str, name: str) -> None:
+    labels = named(maker, name)["spec"]["template"]["metadata"]["labels"]
+    selector = named(kind, name)["spec"]["selector"]
+    assert selector.get("matchLabels", selector).items() <= labels.items()
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()), ids=lambda value: str(value)[:20])
+def test_pods_are_nobody_special(name: str, pod: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"], name
+    assert pod["automountServiceAccountToken"] is False
+    # A Service of a name that begins with eos would set variables that look like settings.
+    assert pod["enableServiceLinks"] is False
+    for container in pod["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize(
+    ("maker", "name"), [("StatefulSet", "flights"), ("Deployment", "flights-relay")]
+)
+def test_what_runs_on_is_probed_and_given_time_to_stop(maker: str, name: str) -> None:
+    pod = named(maker, name)["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > Settings().worker.stop_deadline_seconds + 10
+    [container] = pod["containers"]
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        how = container[probe]
+        asked = how["httpGet"]["path"] if "httpGet" in how else how["exec"]["command"][-1]
+        assert asked == path
+
+
+def test_no_secret_is_in_the_files() -> None:
+    assert not [found for found in OBJECTS if found["kind"] == "Secret"]
+    for _, pod in pods():
+        for container in pod["containers"]:
+            for variable in container.get("env", ()):
+                assert variable["name"] != "EOS_DATABASE__DSN" or "secretKeyRef" in str(variable)

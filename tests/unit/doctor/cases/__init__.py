@@ -1,0 +1,34 @@
+"""Clusters with one thing amiss each, by what the doctor judges them with."""
+
+from __future__ import annotations
+
+from eosframework.doctor import Severity
+from eosframework.doctor.findings import Seen, Unseen
+from tests.unit.doctor.case import Case
+from tests.unit.doctor.cases import (
+    brokers,
+    clients,
+    identity,
+    permissions,
+    replicas,
+    topics,
+    transactions,
+)
+from tests.unit.doctor.made_up import snapshot
+
+CASES = [
+    *brokers.CASES,
+    *replicas.CASES,
+    *topics.CASES,
+    *clients.CASES,
+    *identity.CASES,
+    *transactions.CASES,
+    *permissions.CASES,
+    Case(
+        "not-checked",
+        Severity.WARNING,
+        lambda: snapshot(clock=Seen(Unseen("the clock", "no quorum"))),
+        "not seen, so not checked: clock",
+        "no quorum",
+    ),
+]

@@ -1,0 +1,87 @@
+"""What checks of ACLs find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eosframework.doctor.findings import Seen
+from eosframework.kafka.facts import GroupFacts, TopicFacts
+from eosframework.txnid import TransactionalId
+from tests.unit.doctor.case import Case, E, W
+from tests.unit.doctor.made_up import snapshot, topic, with_tables, with_topic, with_worker
+
+CASES = [
+    Case(
+        "topic-and-group-acls",
+        E,
+        lambda: with_topic("large", replace(topic(), allowed=frozenset({"Describe"}))),
+        "Write is not allowed",
+        "--operation Write --topic large",
+    ),
+    Case(
+        "topic-and-group-acls",
+        E,
+        lambda: snapshot(group=Seen(GroupFacts((), frozenset({"Describe"})))),
+        "Read is not allowed",
+        "--operation Read --group shop",
+    ),
+    Case(
+        "topic-and-group-acls",
+        E,
+        lambda: with_tables("payments", allowed=frozenset({"Describe"})),
+        "Read is not allowed",
+        "--operation Read --topic payments",
+    ),
+    Case(
+        "topic-and-group-acls",
+        E,
+        lambda: replace(with_tables(), tables_group=Seen(GroupFacts((), frozenset({"Describe"})))),
+        "Read is not allowed",
+        "--operation Read --group shop.tables",
+    ),
+    Case(
+        "registry-acls",
+        E,
+        lambda: with_topic(
+            "shop.registry",
+            replace(topic(1, cleanup_policy="compact"), allowed=frozenset({"Describe", "Read"})),
+        ),
+        "Write is not allowed",
+        "--operation Write --topic shop.registry",
+    ),
+    Case(
+        "registry-acls",
+        W,
+        lambda: replace(
+            with_topic("shop.registry", TopicFacts(exists=False)),
+            allowed_on_cluster=Seen(frozenset({"Describe"})),
+        ),
+        "not allowed Create",
+        "eosframework apply APP",
+    ),
+    Case(
+        "transactional-id-acls",
+        E,
+        lambda: snapshot(lacking={"shop-big-0": Seen("Write")}),
+        "Write is not allowed",
+        "--transactional-id shop- --resource-pattern-type prefixed",
+    ),
+    Case(
+        "transactional-id-acls",
+        E,
+        lambda: replace(
+            with_worker(ids="leased"),
+            lacking={"TX 7": Seen("Describe")},
+            leases=Seen({"TX 7": TransactionalId("shop", "big", 0, "TX 7")}),
+        ),
+        "Describe is not allowed",
+        "--operation Write --operation Describe --transactional-id 'TX 7'",
+    ),
+    Case(
+        "settings-acls",
+        W,
+        lambda: with_topic("large", replace(topic(), values=None)),
+        "DescribeConfigs is not allowed",
+        "--operation DescribeConfigs --topic large",
+    ),
+]

@@ -1,0 +1,124 @@
+"""What checks of topics find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eosframework.doctor.findings import Seen
+from eosframework.doctor.snapshot import EventTimes
+from eosframework.kafka.facts import TopicFacts
+from tests.unit.doctor.case import Case, E, N, W
+from tests.unit.doctor.made_up import (
+    GRAPH,
+    TOPIC_VALUES,
+    ms,
+    snapshot,
+    topic,
+    with_properties,
+    with_tables,
+    with_topic,
+)
+
+OLD = {"orders": Seen(EventTimes(ms(days=6000), ms(days=5999)))}
+AHEAD = {"orders": Seen(EventTimes(ms(hours=0), ms(hours=-9)))}
+
+CASES = [
+    Case(
+        "missing-topics",
+        E,
+        lambda: with_topic("large", TopicFacts(exists=False)),
+        "does not exist",
+        "eosframework apply APP",
+    ),
+    Case(
+        "missing-topics",
+        E,
+        lambda: with_topic("orders", TopicFacts(exists=False)),
+        "does not exist",
+        "create it, or correct the name orders",
+    ),
+    Case(
+        "missing-topics",
+        E,
+        lambda: with_tables("payments", exists=False),
+        "does not exist",
+        "create it, or correct the name payments",
+    ),
+    Case(
+        "rows-retention",
+        W,
+        lambda: with_tables(values=TOPIC_VALUES),
+        "retention.ms=604800000",
+        "retention.ms=-1",
+    ),
+    Case(
+        "rows-retention",
+        W,
+        lambda: with_tables(values={"cleanup.policy": "compact,delete"}),
+        "cleanup.policy=compact,delete",
+        "cleanup.policy=delete",
+    ),
+    Case(
+        "missing-topics",
+        N,
+        lambda: with_topic("shop.registry", TopicFacts(exists=False)),
+        "does not exist yet",
+        "eosframework apply APP",
+    ),
+    Case(
+        "chosen-outputs",
+        N,
+        lambda: snapshot(
+            graph=replace(
+                GRAPH,
+                sub_topologies=(
+                    replace(GRAPH.sub_topologies[0], dynamic_sinks=("big.to(route)",)),
+                ),
+            )
+        ),
+        "chosen for each record",
+        "name them",
+    ),
+    Case(
+        "registry-compaction",
+        E,
+        lambda: with_topic("shop.registry", topic(1, cleanup_policy="delete")),
+        "cleanup.policy=delete",
+        "--entity-name shop.registry --add-config cleanup.policy=compact",
+    ),
+    Case(
+        "compacted-topics",
+        N,
+        lambda: with_topic("large", topic(cleanup_policy="compact")),
+        "cleanup.policy=compact",
+        "cleanup.policy=delete",
+    ),
+    Case(
+        "batch-size",
+        W,
+        lambda: with_properties(batch_size=4_000_000),
+        "max.message.bytes=1048588, batch.size=4000000",
+        "remove batch.size",
+    ),
+    Case(
+        "append-time",
+        W,
+        lambda: with_topic("large", topic(message_timestamp_type="LogAppendTime")),
+        "LogAppendTime",
+        "--add-config message.timestamp.type=CreateTime",
+    ),
+    Case(
+        "retention-by-event-time",
+        W,
+        lambda: snapshot(event_times=OLD),
+        "retention.ms=604800000, and orders gives records of 2013-",
+        "--entity-name large --add-config retention.ms=-1",
+    ),
+    Case(
+        "refused-event-times",
+        E,
+        lambda: snapshot(event_times=AHEAD),
+        "message.timestamp.after.max.ms=3600000",
+        "message.timestamp.after.max.ms=",
+    ),
+]

@@ -1,0 +1,44 @@
+"""Which ids a reset fences, and what it lets nobody start on."""
+
+from __future__ import annotations
+
+import pytest
+
+from eosframework.errors import StartRefused
+from eosframework.kafka.registry import interpret
+from eosframework.kafka.resetting import ids_of, refuse_unfinished_reset
+from tests.support.graphs import graph_of
+
+GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
+
+
+def test_every_id_under_which_it_ever_wrote_is_fenced() -> None:
+    registered = interpret(
+        {
+            "topic/raw": {"topic_id": "id", "partitions": 1},
+            "topic/gone": {"topic_id": "id", "partitions": 2},
+            "owner/raw/late": {},
+            "owner/raw/early": {},
+            "owner/gone/early": {},
+            "leased/raw/0/TX 7": {"application": "flights", "sub_topology": "late"},
+            "backfill/history": {},
+            "backfill/history/ends/raw": [1],
+            "backfill/history/task/late/3": {},
+            "relay/orders": {},
+        }
+    )
+    assert ids_of(GRAPH, registered, {"raw": 2}) == (
+        "TX 7",
+        "flights-backfill.history-0",
+        "flights-backfill.history.late-3",
+        "flights-early-0",
+        "flights-early-1",
+        "flights-late-0",
+        "flights-late-1",
+    )
+
+
+def test_nothing_starts_before_a_reset_is_through() -> None:
+    refuse_unfinished_reset("flights", interpret({"reset": {"done_at": 1}}))
+    with pytest.raises(StartRefused, match="eosframework reset APP"):
+        refuse_unfinished_reset("flights", interpret({"reset": {"begun_at": 1}}))

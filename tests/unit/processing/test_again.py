@@ -1,0 +1,186 @@
+"""A record that failed waits for its next attempt, and nothing waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eosframework.errors import DataRejected
+from eosframework.processing.again import AgainQueue, delays_of
+from eosframework.processing.failures import FailureHandler
+from eosframework.processing.lines import Site
+from eosframework.processing.ports import Output
+from eosframework.processing.queues import BUFFER_RECORDS, ArrivalQueue, Pending
+from eosframework.processing.repeated import Repeated
+from eosframework.records import TopicPartition
+from eosframework.serdes import serde_of
+from eosframework.topology.graph import Again, OnError, Policy, Source, SubTopology
+from tests.unit.processing.messages import Sent
+
+MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app.in.retry.10s", 3)
+DELAYS = {"in": {10_000: "app.in.retry.10s", 60_000: "app.in.retry.1m"}}
+SITE = Site("work", OnError(Policy.DEAD_LETTER, "dead", (10_000, 60_000), replay=True))
+
+
+@dataclass
+class Clock:
+    seconds: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass(frozen=True)
+class Written:
+    """An output as the topic gives it again."""
+
+    output: Output
+    offset_: int = 0
+
+    def topic(self) -> str:
+        return self.output[0]
+
+    def partition(self) -> int:
+        return self.output[3]
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.output[2]
+
+    def value(self) -> bytes | None:
+        return self.output[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.output[6]
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.output[7]
+
+
+@dataclass
+class Failing:
+    """A handler with what it gave."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.handler = FailureHandler(DELAYS, self.clock)
+
+    def fail(self, message: Sent | Repeated, error: Exception | None = None) -> Output:
+        out: list[Output] = []
+        self.handler(SITE, message, error or ValueError("not yet"), out)
+        [output] = out
+        return output
+
+
+RECORD = Sent(b"42", 11, b"key", 1234, [("trace", b"1")])
+
+
+def said(output: Output) -> dict[str, bytes]:
+    return dict(output[7])
+
+
+def test_a_record_waits_each_delay_in_turn_and_is_a_dead_letter_then() -> None:
+    failing = Failing()
+    first = failing.fail(RECORD)
+    assert first[:4] == ("app.in.retry.10s", b"42", b"key", 3)
+    assert said(first)["eos.due"] == b"1010000"
+    failing.clock.seconds = 1011
+    second = failing.fail(Repeated(Written(first)))
+    assert second[0] == "app.in.retry.1m"
+    assert said(second)["eos.due"] == b"1071000"
+    failing.clock.seconds = 1072
+    third = failing.fail(Repeated(Written(second)))
+    assert third[0] == "dead"
+    assert (failing.handler.retries, failing.handler.dead_letters) == (2, 1)
+    assert said(third) == {
+        "trace": b"1",
+        "eos.topic": b"in",
+        "eos.partition": b"3",
+        "eos.offset": b"11",
+        "eos.error": b"ValueError: not yet",
+        "eos.step": b"work",
+        "eos.failed": b"1072000",
+        "eos.attempts": b"3",
+        "eos.first_failed": b"1000000",
+    }
+
+
+def test_steps_see_the_record_as_it_came() -> None:
+    again = Repeated(Written(Failing().fail(RECORD), 5))
+    assert (again.key(), again.value(), again.timestamp()) == (b"key", b"42", (1, 1234))
+    assert again.headers() == [("trace", b"1")]
+    assert (again.topic(), again.partition(), again.offset()) == ("app.in.retry.10s", 3, 5)
+    assert again.origin == ("in", 3, 11)
+
+
+def test_what_the_broker_refuses_does_not_wait() -> None:
+    assert Failing().fail(RECORD, DataRejected("too large"))[0] == "dead"
+
+
+def test_without_topics_to_wait_in_a_record_is_a_dead_letter_at_once() -> None:
+    out: list[Output] = []
+    FailureHandler()(SITE, RECORD, ValueError(), out)
+    assert out[0][0] == "dead"
+
+
+def waiting(due_seconds: float, offset: int) -> Written:
+    headers = [("eos.due", str(round(due_seconds * 1000)).encode())]
+    return Written(("app.in.retry.10s", b"again", b"k", 3, None, None, 1, headers), offset)
+
+
+def test_nothing_waits_for_what_is_not_due() -> None:
+    clock = Clock()
+    queue = AgainQueue(ArrivalQueue(), [RETRY], clock)
+    queue.add(Pending(RETRY, [waiting(1010, 0), waiting(1020, 1)], "member"))
+    assert not queue.is_ready()
+    assert not queue.is_empty()
+    queue.add(Pending(MAIN, [Sent(b"1", 1), Sent(b"2", 2)], "member"))
+    assert queue.take(10).partition == MAIN
+    assert not queue.is_ready()
+    clock.seconds = 1010
+    taken = queue.take(10)
+    assert (taken.partition, [m.offset() for m in taken.messages]) == (RETRY, [0])
+    assert not queue.is_ready()
+    clock.seconds = 1020
+    assert [m.offset() for m in queue.take(10).messages] == [1]
+    assert queue.is_empty()
+
+
+def test_what_is_due_and_what_is_new_take_turns() -> None:
+    clock = Clock()
+    queue = AgainQueue(ArrivalQueue(), [RETRY], clock)
+    queue.add(Pending(RETRY, [waiting(1000, n) for n in range(4)], None))
+    queue.add(Pending(MAIN, [Sent(b"1", n) for n in range(4)], None))
+    taken = [queue.take(2).partition for _ in range(4)]
+    assert taken == [RETRY, MAIN, RETRY, MAIN]
+    assert queue.is_empty()
+
+
+def test_of_what_waits_only_so_much_is_fetched() -> None:
+    queue = AgainQueue(ArrivalQueue(), [RETRY], Clock())
+    queue.add(Pending(RETRY, [waiting(2000, n) for n in range(BUFFER_RECORDS)], None))
+    assert queue.full() == [RETRY]
+    queue.clear()
+    assert queue.full() == []
+    assert queue.is_empty()
+
+
+def test_delays_are_found_by_the_source_that_failed() -> None:
+    sources = [
+        Source("in", "in", serde_of("bytes"), serde_of("json"), None, OnError()),
+        *(
+            Source(
+                f"in.{delay}",
+                topic,
+                serde_of("bytes"),
+                serde_of("json"),
+                None,
+                OnError(),
+                again=Again("in", delay),
+            )
+            for delay, topic in [*DELAYS["in"].items(), (None, "app.in.replay")]
+        ),
+    ]
+    assert delays_of(SubTopology("x", tuple(sources), ())) == DELAYS

@@ -1,0 +1,313 @@
+"""Which change of a topology asks for what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from eosframework.errors import StartRefused
+from eosframework.kafka.facts import TopicFacts
+from eosframework.kafka.registry import Registered
+from eosframework.kafka.upgrades import (
+    TOPOLOGY,
+    refuse_changes,
+    topology_changes,
+    topology_entry,
+)
+from eosframework.topology.graph import Graph
+from eosframework.topology.reading import read_yaml
+from eosframework.topology.resolve import resolve
+from eosframework.upgrading import Change, Verdict, as_markdown, rules
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "upgrades.md"
+
+F = "tests.support.functions"
+
+RUNNING = f"""
+application: a
+sources:
+  numbers: {{topic: in, key: string, value: json}}
+  factors: {{topic: factors, key: string, value: json, table: true}}
+  plain: {{topic: plain, key: string, value: json}}
+streams:
+  totals:
+    from: numbers
+    steps:
+      - group_by: {{by: "{F}:tens", key: string, value: json, partitions: 2}}
+      - reduce: {{add: "{F}:times", store: sums}}
+    to: totals
+  windows:
+    from: numbers
+    steps:
+      - filter: "{F}:by_chance"
+      - count: {{window: {{tumbling: 1h}}, store: hours}}
+    to: windows
+  joined:
+    from: numbers
+    steps: [{{join: {{with: factors, by: "{F}:times"}}}}]
+    to: joined
+  copied:
+    from: plain
+    to: copied
+"""
+
+TOPICS = {"in": 2, "factors": 2, "plain": 3}
+
+
+def graph_of(text: str) -> Graph:
+    return resolve(read_yaml(text, "a.yaml"))
+
+
+def topics_of(graph: Graph, **ids: str) -> dict[str, TopicFacts]:
+    changelogs = [store.changelog for part in graph.sub_topologies for store in part.stores]
+    sources = [source.topic for part in graph.sub_topologies for source in part.sources]
+    return {
+        name: TopicFacts(True, ids.get(name, f"id of {name}"), TOPICS.get(name, 2))
+        for name in (*changelogs, *sources)
+    }
+
+
+def after(*texts: str) -> Registered:
+    """What the registry holds once these have run, one after the other."""
+    registered = Registered(cluster_id="c")
+    for text in texts:
+        graph = graph_of(text)
+        entries = topology_entry(graph, registered, topics_of(graph))
+        known = {**registered.entries, **orjson.loads(orjson.dumps(entries))}
+        registered = replace(registered, entries=known)
+    return registered
+
+
+def changes(new: str, *ran: str) -> list[Change]:
+    graph = graph_of(new)
+    return topology_changes(graph, after(*(ran or (RUNNING,))), topics_of(graph))
+
+
+def changed(*replacements: tuple[str, str]) -> str:
+    text = RUNNING
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def kinds(found: list[Change]) -> dict[str, str]:
+    return {change.subject: change.change for change in found}
+
+
+FEED = '      - filter: "tests.support.functions:by_chance"\n'
+COUNT = "count: {window: {tumbling: 1h}, store: hours}"
+REDUCE = f'reduce: {{add: "{F}:times", store: sums}}'
+COPIED = "  copied:\n    from: plain\n    to: copied\n"
+
+CASES = {
+    "another function": ((f"{F}:by_chance", f"{F}:refuse_all"), {"sub-topology totals": "steps"}),
+    "a step less": ((FEED, ""), {"sub-topology totals": "steps"}),
+    "grace": (
+        ("tumbling: 1h}", "tumbling: 1h, grace: 2h}"),
+        {"sub-topology totals": "steps"},
+    ),
+    "ttl": (("store: sums", "store: sums, ttl: 1d"), {"sub-topology totals.keyed": "steps"}),
+    "how a source is read": (
+        ("{topic: plain, key: string, value: json}", "{topic: plain, value: json}"),
+        {"sub-topology copied": "steps"},
+    ),
+    "dead letters": (
+        ("from: plain\n", "from: plain\n    on_error: {dead_letter: dead}\n"),
+        {"sub-topology copied": "steps"},
+    ),
+    "an output more": (("to: copied", "to: [copied, more]"), {"sub-topology copied": "steps"}),
+    "a sub-topology less": ((COPIED, ""), {"sub-topology copied": "part_removed"}),
+    "a sub-topology of another name": (
+        ("  copied:\n", "  duplicate:\n"),
+        {"topic plain": "topic_moved", "sub-topology copied": "part_removed"},
+    ),
+    "a store less": ((f"      - {COUNT}\n", ""), {"store hours": "store_removed"}),
+    "a store more": (("to: windows", "to: windows\n"), {}),
+    "another window": (("tumbling: 1h", "tumbling: 2h"), {"store hours": "store_window"}),
+    "windows instead of none": (
+        (REDUCE, REDUCE.replace("store", "window: {tumbling: 1h}, store")),
+        {"store sums": "store_window"},
+    ),
+    "another operator": (
+        (REDUCE, f'max: {{of: "{F}:double", store: sums}}'),
+        {"store sums": "store_kind"},
+    ),
+    "another format of values": (
+        ("store: sums", "store: sums, value: string"),
+        {"store sums": "store_value"},
+    ),
+    "another format with a way to read the old one": (
+        ("store: sums", f'store: sums, value: string, version: 2, upgrade: "{F}:double"'),
+        {"store sums": "store_version"},
+    ),
+    "a version without a way to read the old one": (
+        ("store: sums", "store: sums, version: 2"),
+        {"store sums": "version_without_upgrade"},
+    ),
+    "another number of partitions on the way": (
+        ("partitions: 2", "partitions: 4"),
+        {"topic a.totals.repartition": "way_partitions"},
+    ),
+    "the rows of another topic": (
+        ("topic: factors", "topic: other"),
+        {"store factors": "store_moved"},
+    ),
+    "keys of another format": (
+        (f'{{by: "{F}:tens", key: string', f'{{by: "{F}:tens", key: json'),
+        {"store sums": "store_key", "topic a.totals.repartition": "way_format"},
+    ),
+    "another topic on the way": (
+        ("partitions: 2}", "partitions: 2, name: other}"),
+        {
+            "store sums": "store_moved",
+            "topic a.totals.repartition": "way_removed",
+        },
+    ),
+}
+
+
+def test_the_same_topology_has_not_changed() -> None:
+    assert changes(RUNNING) == []
+
+
+def test_nothing_is_said_of_an_application_that_never_ran() -> None:
+    graph = graph_of(RUNNING)
+    assert topology_changes(graph, Registered(cluster_id="c"), topics_of(graph)) == []
+
+
+def test_what_a_later_version_remembers_is_not_judged() -> None:
+    graph, registered = graph_of(RUNNING), after(RUNNING)
+    entry = {**registered.entries[TOPOLOGY], "version": 99}
+    newer = replace(registered, entries={TOPOLOGY: entry})
+    assert topology_changes(graph, newer, topics_of(graph)) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_change_is_judged_by_its_rule(case: str) -> None:
+    replacement, expected = CASES[case]
+    found = kinds(changes(changed(replacement)))
+    assert found.items() >= expected.items(), found
+    asked = [list(Verdict).index(c.verdict) for c in changes(changed(replacement))]
+    assert asked == sorted(asked, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "case", ["another function", "a step less", "grace", "ttl", "how a source is read"]
+)
+def test_what_touches_nothing_that_is_kept_may_be_rolled_out_and_back(case: str) -> None:
+    new = changed(CASES[case][0])
+    for found in (changes(new), changes(RUNNING, RUNNING, new)):
+        assert {change.verdict for change in found} == {Verdict.ROLLING}
+        refuse_changes("a", found, (), ["eosframework-1"])
+
+
+def test_a_model_in_place_of_json_is_read_from_the_same_bytes() -> None:
+    new = changed(
+        ("value: json, partitions", 'value: "tests.unit.upgrading.models:Number", partitions')
+    )
+    assert "topic a.totals.repartition" not in kinds(changes(new))
+
+
+def test_a_store_that_was_left_out_does_not_come_back_under_its_name() -> None:
+    without = changed((f"      - {COUNT}\n", ""))
+    assert kinds(changes(RUNNING, RUNNING, without))["store hours"] == "store_returned"
+    assert kinds(changes(RUNNING, RUNNING, without, without))["store hours"] == "store_returned"
+    assert "store hours" not in kinds(changes(without, RUNNING, without))
+
+
+def test_a_store_whose_changelog_is_gone_begins_empty_whatever_it_was_made_for() -> None:
+    graph = graph_of(changed(("tumbling: 1h", "tumbling: 2h")))
+    topics = topics_of(graph, **{"a.hours.changelog": ""})
+    assert kinds(topology_changes(graph, after(RUNNING), topics))["store hours"] == "store_emptied"
+
+
+def test_what_spoils_state_is_refused_whoever_runs() -> None:
+    found = changes(changed(("tumbling: 1h", "tumbling: 2h")))
+    with pytest.raises(StartRefused) as caught:
+        refuse_changes("a", found, (), ())
+    message = str(caught.value)
+    for part in ("store hours", "3600000 ms", "7200000 ms", "store:"):
+        assert part in message
+
+
+def test_what_needs_all_workers_stopped_is_refused_while_one_runs() -> None:
+    found = changes(changed((f"      - {COUNT}\n", "")))
+    refuse_changes("a", found, (), ())
+    with pytest.raises(StartRefused, match=r"2 workers run.*Stop all workers"):
+        refuse_changes("a", found, (), ["eosframework-1", "eosframework-2"])
+
+
+def test_a_way_with_unread_records_is_not_left() -> None:
+    found = changes(
+        changed(
+            (
+                f'{{by: "{F}:tens", key: string, value: json',
+                f'{{by: "{F}:tens", key: string, value: bytes',
+            )
+        )
+    )
+    assert kinds(found)["topic a.totals.repartition"] == "way_format"
+    refuse_changes("a", found, (), ())
+    with pytest.raises(StartRefused, match="until-caught-up"):
+        refuse_changes("a", found, {"a.totals.repartition"}, ())
+
+
+def test_records_that_wait_for_another_attempt_are_not_left_behind() -> None:
+    retry = "on_error: {dead_letter: dead, retry: [10s]}"
+    retrying = changed(("from: plain\n", f"from: plain\n    {retry}\n"))
+    assert "sources_changed" in {change.change for change in changes(retrying)}
+    assert kinds(changes(RUNNING, retrying))["topic a.plain.retry.10s"] == "way_removed"
+
+
+def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> None:
+    compared = {name for name, rule in rules().items() if rule.seen is None}
+    raised = {rule for _, expected in CASES.values() for rule in expected.values()}
+    elsewhere = {
+        "outputs",
+        "part_added",
+        "sources_changed",
+        "store_added",
+        "store_emptied",
+        "store_returned",
+        "version_lowered",
+    }
+    assert compared == raised | elsewhere
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (RUNNING, changed(("to: copied", "to: [copied, more]")), "outputs"),
+        (changed((COPIED, "")), RUNNING, "part_added"),
+        (
+            changed((f'steps: [{{join: {{with: factors, by: "{F}:times"}}}}]', "steps: []")),
+            RUNNING,
+            "sources_changed",
+        ),
+        (changed((f"      - {COUNT}\n", "")), RUNNING, "store_added"),
+        (
+            changed(("store: sums", f'store: sums, version: 2, upgrade: "{F}:double"')),
+            RUNNING,
+            "version_lowered",
+        ),
+    ],
+)
+def test_changes_from_another_topology_are_judged(old: str, new: str, expected: str) -> None:
+    assert expected in {change.change for change in changes(new, old)}
+
+
+def test_the_page_has_the_table_as_it_is_shipped() -> None:
+    assert as_markdown() in PAGE.read_text(encoding="utf-8")
+
+
+def test_every_row_of_the_table_says_what_to_do() -> None:
+    for rule in rules().values():
+        assert rule.change
+        assert rule.why
+        assert rule.next
+        assert not re.search(r"[.\s]$", rule.next), rule.name
