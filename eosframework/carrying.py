@@ -203,29 +203,18 @@ def persister_worker(
             leave_on_stop=settings.worker.leave_on_stop,
         ),
         start=_starts(graph, settings, log),
-        tell_group=_telling(graph, settings, log),
+        tell_group=log.tell,
+        purger=_purger(graph, settings),
         on_round=on_round,
     )
 
 
-def _telling(
-    graph: Graph, settings: Settings, log: KafkaInputLog
-) -> Callable[[Sequence[Position]], None]:
-    """Return what follows from positions that the database has: displays, and room in Kafka.
-
-    With receipts rows stay: an audit by receipts counts them without a gap.
-    """
-    own = {p.topic for p in graph.persisters if p.sub_topology is not None}
+def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
+    """Return what removes rows that the database has; an audit by receipts counts all of them."""
     keep_seconds = settings.database.keep_rows_seconds
-    if not own or keep_seconds is None or settings.worker.receipts:
-        return log.tell
-    purger = RecordPurger(settings.kafka, keep_seconds=keep_seconds)
-
-    def tell(positions: Sequence[Position]) -> None:
-        log.tell(positions)
-        purger.committed([position for position in positions if position.topic in own])
-
-    return tell
+    if keep_seconds is None or settings.worker.receipts:
+        return None
+    return RecordPurger(settings.kafka, keep_seconds=keep_seconds)
 
 
 def _starts(

@@ -37,7 +37,6 @@ from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
-from eosframework.records import Position
 from eosframework.stopping import requests
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
@@ -212,16 +211,16 @@ def _worker(
         _ledger(graph, settings, registry, admin),
         options,
         state=state,
-        purge=None if worker.receipts else _purge(graph, settings),
+        purger=None if worker.receipts else _purger(graph, settings),
         hold_nothing=partial(hold_nothing, settings.kafka, admin),
         measured=asked is not None,
         on_round=on_round,
     )
 
 
-def _purge(graph: Graph, settings: Settings) -> Callable[[Sequence[Position]], None] | None:
+def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
     """Return what removes records of own topics that were read; an audit by receipts needs them."""
-    return RecordPurger(settings.kafka).committed if graph.repartitions else None
+    return RecordPurger(settings.kafka) if graph.repartitions else None
 
 
 def _state(

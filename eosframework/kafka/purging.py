@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,9 @@ from confluent_kafka.admin import AdminClient
 from eosframework.config import KafkaSettings
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
+
+CLOSE_SECONDS = 5.0
+"""How long closing waits for answers; what is lost then is asked for by whoever commits next."""
 
 _NEVER_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant Delete on it",
@@ -75,6 +78,7 @@ class RecordPurger:
         self._client: Any = None
         self._partitions: dict[TopicPartition, _Behind] = {}
         self._given_up: set[str] = set()
+        self._under_way: set[Future[Any]] = set()
         self._events = structlog.get_logger("eosframework.kafka")
 
     def committed(self, positions: Sequence[Position]) -> None:
@@ -96,7 +100,11 @@ class RecordPurger:
         self._delete(due)
 
     def close(self) -> None:
-        """Ask for nothing more; what is under way may be done or not."""
+        """Wait a moment for what is under way: with its client a request goes, sent or not.
+
+        A worker that runs only until it has caught up may live no longer than its first request.
+        """
+        wait(self._under_way, CLOSE_SECONDS)
         self._client = None
         self._partitions.clear()
 
@@ -142,6 +150,8 @@ class RecordPurger:
         except KafkaException as error:
             self._events.debug("records_not_purged", error=str(error))
             return
+        self._under_way = {future for future in self._under_way if not future.done()}
+        self._under_way.update(futures.values())
         for partition, future in futures.items():
             place = TopicPartition(partition.topic, partition.partition)
             future.add_done_callback(partial(self._answered, place))

@@ -48,7 +48,7 @@ from eosframework.persisting.tasks import PartitionTask, TaskState
 from eosframework.processing.measures import Measures
 from eosframework.processing.pacing import CommitPace
 from eosframework.processing.plan import WorkerCounts
-from eosframework.processing.ports import Fetched, InputLog
+from eosframework.processing.ports import Fetched, InputLog, Purger
 from eosframework.processing.views import WorkerView
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Persister
@@ -88,6 +88,8 @@ class PersisterWorker:
         store: the database.
         tell_group: told how far the database is, after each claim and each write; may show it to
             the group later or not at all.
+        purger: told how far the application's own topics are in the database; None: their records
+            stay.
         start: of partitions that were never written: their first offsets, or their last.
     """
 
@@ -101,6 +103,7 @@ class PersisterWorker:
         *,
         start: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
         tell_group: Callable[[Sequence[Position]], None],
+        purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
     ) -> None:
@@ -113,6 +116,8 @@ class PersisterWorker:
         self._options = options
         self._start = start
         self._tell_group = tell_group
+        self._purger = purger
+        self._own_topics = {p.topic for p in persisters if p.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
         self._pace = CommitPace(
@@ -231,7 +236,7 @@ class PersisterWorker:
             )
         self._log.resume([task.partition for task in due])
         if known := [claim for claim in claims if claim.next_offset is not None]:
-            self._tell_group([Position(*claim.partition, claim.next_offset) for claim in known])
+            self._tell([Position(*claim.partition, claim.next_offset) for claim in known])
 
     def _offsets(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
         """Return where to go on, or start; refuse what the log no longer has."""
@@ -319,7 +324,13 @@ class PersisterWorker:
             task.records = task.overtaken = 0
             task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
         self._measures.transaction_records.add(sum(batch.size for batch in batches))
-        self._tell_group([Position(*b.claim.partition, b.next_offset) for b in batches])
+        self._tell([Position(*b.claim.partition, b.next_offset) for b in batches])
+
+    def _tell(self, positions: Sequence[Position]) -> None:
+        """Say how far the database is: to who looks at the group, and to make room in Kafka."""
+        self._tell_group(positions)
+        if self._purger is not None:
+            self._purger.committed([p for p in positions if p.topic in self._own_topics])
 
     def _count(self, batch: Batch, records: int) -> None:
         """Count what is in the tables."""
@@ -418,6 +429,8 @@ class PersisterWorker:
         self._release(list(self.tasks.values()), "partition_released")
         self._store.close()
         self._log.close(leave=self._options.leave_on_stop)
+        if self._purger is not None:
+            self._purger.close()
 
 
 def _position_lost(partition: TopicPartition, position: int, first: int, end: int) -> PositionLost:

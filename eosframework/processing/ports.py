@@ -67,6 +67,18 @@ class Fetched:
     membership: Any
 
 
+class Purger(Protocol):
+    """Makes room in topics of the application's own."""
+
+    def committed(self, positions: Sequence[Position]) -> None:
+        """Take in how far own topics were read; what lies behind may be removed."""
+        ...
+
+    def close(self) -> None:
+        """Finish what is under way, within seconds."""
+        ...
+
+
 class RebalanceListener(Protocol):
     """Told about partitions, inside the consumer's callback."""
 

@@ -34,6 +34,7 @@ from eosframework.processing.ports import (
     Fetched,
     InputLog,
     ProgressLedger,
+    Purger,
     TransactionalOutputs,
 )
 from eosframework.processing.recovery import Recovery
@@ -64,7 +65,7 @@ class Worker:
 
     Args:
         state: of the tasks on this machine; None: no sub-topology has stores.
-        purge: told how far own topics were read; may remove what lies behind.
+        purger: told how far own topics were read; None: their records stay.
         hold_nothing: tells whether there is no record in ranges of partitions.
         now: the time in seconds since the epoch, for records that wait for their next attempt.
         measured: count what goes through by topic, for `view`.
@@ -80,7 +81,7 @@ class Worker:
         options: WorkerOptions,
         *,
         state: LocalState | None = None,
-        purge: Callable[[Sequence[Position]], None] | None = None,
+        purger: Purger | None = None,
         hold_nothing: Callable[[Bounds], bool] | None = None,
         measured: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -91,7 +92,7 @@ class Worker:
         self.tasks: dict[TransactionalId, Task] = {}
         self._measures = Measures()
         self._state = state
-        self._purge = purge
+        self._purger = purger
         self._hold_nothing = hold_nothing
         self._plan = plan
         self._log = log
@@ -317,8 +318,8 @@ class Worker:
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
         self._measures.commit_seconds.add(took_seconds)
         # What the application sent to itself nobody else reads.
-        if self._purge is not None and (own := self._plan.own_topics):
-            self._purge(committed_positions(tasks, own))
+        if self._purger is not None and (own := self._plan.own_topics):
+            self._purger.committed(committed_positions(tasks, own))
 
     def _resume_assigned(self) -> None:
         """Bring state up to date and start reading (T4, T5)."""
@@ -375,3 +376,5 @@ class Worker:
             self._state.close()
         self._outputs.stop()
         self._log.close(leave=self._options.leave_on_stop)
+        if self._purger is not None:
+            self._purger.close()

@@ -102,3 +102,13 @@ def test_a_topic_that_refuses_is_told_of_once_and_left(make_log: Callable[..., L
     assert event["event"] == "purging_denied"
     assert event["mend"] == "set its cleanup.policy to delete"
     assert log.first() == 0
+
+
+def test_a_process_that_ends_at_once_has_removed_what_it_committed(
+    make_log: Callable[..., Log],
+) -> None:
+    log = make_log()
+    purger = log.purger()
+    purger.committed(log.at(40))
+    purger.close()
+    assert log.first() == 40
