@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
+from eosframework.processing.batch_lines import is_batch
 from eosframework.processing.event_times import event_time
 from eosframework.processing.generating import Run, Writer
 from eosframework.processing.lines import Slots
@@ -14,6 +15,9 @@ from eosframework.records import TopicPartition
 from eosframework.topology.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
 from eosframework.topology.joined import JoinSide, StreamJoin, Table
 from eosframework.topology.walk import nodes_of
+
+RUN_RECORDS = 250
+"""So many records and their outputs are still in the processor's cache when these are produced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,14 @@ class CompiledSource:
     def is_table(self) -> bool:
         """Whether its records are rows."""
         return any(isinstance(child, Table) for child in self.source.children)
+
+    def in_runs(self, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+        """Cut messages into what is best run at once; batch operators take all there are."""
+        if len(messages) <= RUN_RECORDS or any(map(is_batch, self.source.children)):
+            yield messages
+            return
+        for start in range(0, len(messages), RUN_RECORDS):
+            yield messages[start : start + RUN_RECORDS]
 
     def time_of(self, message: Message) -> int:
         """Return a message's event time; of one that has none its own timestamp.

@@ -307,9 +307,21 @@ class Task:
     def _run_slice(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
         self._begin()
         started = self._clock()
-        position = messages[-1].offset() + 1
         if self._receipts is not None:
             self._receipts.begin(partition, self._offsets.transaction)
+        for run in self._sources[partition.topic].in_runs(messages):
+            self._run_at_once(partition, run)
+            if self.failure is not None:
+                break
+        if self._receipts is not None:
+            self._receipts.end(partition)
+        self.idle_since = self._clock()
+        self.output.poll()
+        failpoints.hit("transaction.after_produce")
+        self._slice_size.took(self._clock() - started, len(messages))
+
+    def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+        position = messages[-1].offset() + 1
         try:
             self._run_records(partition, messages)
         except RecordFailed as error:
@@ -318,19 +330,12 @@ class Task:
         except BaseException:
             self._out.clear()
             raise
-        if self._receipts is not None:
-            self._receipts.end(partition)
         self._offsets.reached[partition] = position
         self.records_in_transaction += len(messages)
         self.processed += len(messages)
         if self._flow is not None:
             self._flow.read(partition.topic, len(messages))
-        self.idle_since = self._clock()
-        self._produce(self._out)
-        self._out.clear()
-        self.output.poll()
-        failpoints.hit("transaction.after_produce")
-        self._slice_size.took(self._clock() - started, len(messages))
+        self._hand_out()
 
     def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
         """Close windows because nothing came for a while; a transaction may be for that alone.
@@ -352,8 +357,7 @@ class Task:
             )
         except RecordFailed as error:
             self.failure = error
-        self._produce(self._out)
-        self._out.clear()
+        self._hand_out()
 
     def _begin(self) -> None:
         self.bundle.begin(self)
@@ -387,8 +391,7 @@ class Task:
                 continue
             messages = stores.emitted(emission)
             emission.run(messages, self._out, self._stream_time, self.failures, stores)
-            self._produce(self._out)
-            self._out.clear()
+            self._hand_out()
 
     def _time_reached(self, error: RecordFailed) -> int:
         """Return the stream time at which the slice ended early; state was changed up to there."""
@@ -402,6 +405,11 @@ class Task:
         return too_slow(
             describe(message), self.identity, self.age_seconds(), self.transaction_timeout_seconds
         )
+
+    def _hand_out(self) -> None:
+        """Produce what records gave."""
+        self._produce(self._out)
+        self._out.clear()
 
     def _produce(self, outputs: Sequence[Output]) -> None:
         produce_all(self.output, outputs)

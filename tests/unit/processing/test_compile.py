@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import RecordFailed
+from eosframework.processing.compile import RUN_RECORDS
 from eosframework.processing.failures import FailureHandler
 from eosframework.records import Record
 from eosframework.topology.graph import Function, Operator, Step
@@ -212,3 +214,14 @@ def test_a_node_with_two_parents_runs_for_each() -> None:
         step(Operator.FILTER, lambda v: v > 1, merged),
     )
     assert values(run(target, json_messages(1, 2))) == [("out", b"1"), ("out", b"2"), ("out", b"2")]
+
+
+def test_many_records_are_run_in_parts_but_for_batch_operators() -> None:
+    messages = json_messages(*range(2 * RUN_RECORDS + 1))
+    by_record = compiled(step(Operator.MAP_VALUES, lambda v: v, sink()))
+    runs = list(by_record.in_runs(messages))
+    assert [len(run) for run in runs] == [RUN_RECORDS, RUN_RECORDS, 1]
+    assert [m for run in runs for m in run] == messages
+    batches = step(Operator.MAP_BATCH, lambda batch: batch, sink())
+    by_batch = replace(by_record, source=replace(by_record.source, children=[batches]))
+    assert list(by_batch.in_runs(messages)) == [messages]

@@ -20,6 +20,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionFatal,
 )
+from eosframework.processing import compile as compiling
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
@@ -29,6 +30,12 @@ from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
+
+
+@pytest.fixture(autouse=True, params=[compiling.RUN_RECORDS, 3], ids=["", "short runs"])
+def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the worker decides, it decides the same with all records run at once or in runs."""
+    monkeypatch.setattr(compiling, "RUN_RECORDS", request.param)
 
 
 class Clock:
