@@ -16,7 +16,8 @@ def confirmed() -> bool:
         ConfigurationError: nobody answered.
     """
     typer.echo("Do this? [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
+    # A process that was started with a closed stdin has none.
+    answer = sys.stdin.readline() if sys.stdin is not None else ""
     if not answer:
         typer.echo(err=True)
         raise ConfigurationError(

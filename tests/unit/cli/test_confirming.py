@@ -23,9 +23,10 @@ def test_only_a_yes_is_an_agreement(
     assert (asked.out, "[y/N]" in asked.err) == ("", True)
 
 
+@pytest.mark.parametrize("stdin", [io.StringIO(), None], ids=["ended", "closed"])
 def test_where_nobody_answers_the_way_to_do_it_unasked_is_named(
-    monkeypatch: pytest.MonkeyPatch,
+    stdin: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin", stdin)
     with pytest.raises(ConfigurationError, match="--yes"):
         confirmed()
