@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import asdict
 
 from benchmarks.contestants.framework import Framework, one_producer
@@ -13,6 +12,7 @@ from benchmarks.options import Options
 from benchmarks.processes import Child
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
+from benchmarks.standings import figures
 
 EXACTLY_ONCE = Framework("exactly once")
 WITH_ONE_PRODUCER = Framework("exactly once, one producer", one_producer())
@@ -88,7 +88,7 @@ def _report(report: Report, speeds: dict[Framework, list[Speed]], seconds: float
         rows=[
             (
                 contestant.name,
-                *_figures(runs),
+                *figures(runs),
                 str(intervals.get(contestant.name, "")),
                 f"{GOAL}" if contestant.name in intervals else "",
             )
@@ -105,13 +105,3 @@ def _report(report: Report, speeds: dict[Framework, list[Speed]], seconds: float
         },
     }
     report.add("eos-vs-alo", table, data)
-
-
-def _figures(runs: list[Speed]) -> tuple[str, str, str]:
-    """Return speed, spread and processor time."""
-    rates = [speed.records_per_second for speed in runs]
-    return (
-        f"{statistics.median(rates):,.0f}",
-        f"{min(rates):,.0f} to {max(rates):,.0f}",
-        f"{statistics.median(s.cpu_microseconds_per_record for s in runs):.2f}",
-    )

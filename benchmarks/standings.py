@@ -82,15 +82,12 @@ class Field:
         return {"contestants": found, "absent": dict(self.absent)}
 
     def _row(self, standing: Standing) -> tuple[str, ...]:
-        speeds = standing.records_per_second
         goal = self.goals.get(standing.contestant.name)
         ratio = standing.times_slower_than(self.standings[0])
         return (
             standing.contestant.name,
             standing.version,
-            f"{standing.median:,.0f}",
-            f"{min(speeds):,.0f} to {max(speeds):,.0f}",
-            f"{standing.cpu_microseconds:.2f}",
+            *figures(standing.speeds),
             "" if standing is self.standings[0] else f"{ratio:.2f}",
             f"{goal:g}" if goal else "",
         )
@@ -104,6 +101,16 @@ class Field:
             "cpu_microseconds_per_record": round(standing.cpu_microseconds, 3),
             "eosframework_ratio": round(standing.times_slower_than(self.standings[0]), 3),
         }
+
+
+def figures(speeds: Sequence[Speed]) -> tuple[str, str, str]:
+    """Return median, spread, and processor time of a record, as tables have them."""
+    rates = [speed.records_per_second for speed in speeds]
+    return (
+        f"{statistics.median(rates):,.0f}",
+        f"{min(rates):,.0f} to {max(rates):,.0f}",
+        f"{statistics.median(speed.cpu_microseconds_per_record for speed in speeds):.2f}",
+    )
 
 
 def enter(contestants: Sequence[Contestant], records: int, goals: Mapping[str, float]) -> Field:
