@@ -24,6 +24,7 @@ from eosframework.outbox.ports import Candidate, OutboxSource, PositionLog, Sent
 from eosframework.outbox.position import Found, RelayPosition, fits
 from eosframework.outbox.relay import relay_id
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
+from eosframework.processing.producing import produce_all
 
 SHOWN = 20
 CHUNK = 2000
@@ -181,8 +182,7 @@ class Reconciler:
     def _send(self, chunk: Sequence[Candidate], output: TransactionalOutput) -> None:
         """Send messages of all shards under one id, so that they stay in the outbox's order."""
         output.begin()
-        for candidate in chunk:
-            _produce(output, candidate)
+        produce_all(output, [candidate.output for candidate in chunk])
         self._commit(output)
 
     def _set_positions(self, output: TransactionalOutput, numbers: Sequence[int]) -> None:
@@ -212,16 +212,6 @@ class Reconciler:
                 f"reconciling relay {self._name!r} was not finished ({result.error}); repeat it: "
                 f"what was sent is found in Kafka"
             ) from result.error
-
-
-def _produce(output: TransactionalOutput, candidate: Candidate) -> None:
-    while True:
-        try:
-            return output.produce(*candidate.output)
-        except BufferError:
-            output.poll(0.05)
-        except Exception as error:
-            raise output.explain(error) from error
 
 
 def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import starmap
-from operator import itemgetter, length_hint
+from operator import itemgetter
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, RunError
@@ -14,8 +12,7 @@ from eosframework.outbox.ports import OutboxSource, PositionLog
 from eosframework.outbox.position import RelayPosition
 from eosframework.processing.measures import Flow
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
-
-FULL_QUEUE_SECONDS = 0.05
+from eosframework.processing.producing import produce_all
 
 _TOPIC = itemgetter(0)
 
@@ -98,7 +95,9 @@ class Shard:
                 break
         if self._is_open:
             self.sent = self._read_to
-            self._produce([self._positions.output(self.number, self.sent)], source)
+            produce_all(
+                self.output, [self._positions.output(self.number, self.sent)], source.take_in
+            )
             failpoints.hit("relay.after_position")
         return not batch.is_last
 
@@ -169,32 +168,8 @@ class Shard:
             failpoints.hit("transaction.after_begin")
         self.rows += len(outputs)
         self._last = outputs[-1] if outputs else self._last
-        self._produce(outputs, source)
+        produce_all(self.output, outputs, source.take_in)
         if self._flow is not None:
             self._flow.wrote(outputs)
         self.output.poll()
         failpoints.hit("transaction.after_produce")
-
-    def _produce(self, outputs: Sequence[Output], source: OutboxSource) -> None:
-        """Produce all of them, in a loop that runs in C as long as nothing is wrong."""
-        waiting = iter(outputs)
-        while True:
-            try:
-                deque(starmap(self.output.produce, waiting), maxlen=0)
-                return
-            except BufferError:
-                source.take_in()
-                self._produce_later(outputs[-length_hint(waiting) - 1])
-            except Exception as error:
-                raise self.output.explain(error) from error
-
-    def _produce_later(self, output: Output) -> None:
-        """Wait for room in the producer's queue; one that does not drain ends with an error."""
-        while True:
-            self.output.poll(FULL_QUEUE_SECONDS)
-            try:
-                return self.output.produce(*output)
-            except BufferError:
-                continue
-            except Exception as error:
-                raise self.output.explain(error) from error

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import starmap
+from operator import length_hint
 
 from eosframework.processing.ports import Output, TransactionalOutput
 
 _FULL_QUEUE_SECONDS = 0.01
 
 
-def produce_all(producer: TransactionalOutput, outputs: Iterable[Output]) -> None:
+def produce_all(
+    producer: TransactionalOutput,
+    outputs: Sequence[Output],
+    when_full: Callable[[], None] | None = None,
+) -> None:
     """Produce all of them, in their order; a full queue is waited for.
+
+    The loop runs in C as long as nothing is wrong.
+
+    Args:
+        producer: has a transaction open.
+        outputs: what it is to send.
+        when_full: called before the queue is waited for.
 
     Raises:
         TransactionError: nothing of the open transaction may be kept.
     """
-    produce = producer.produce
-    remaining = iter(outputs)
-    output: Output | None = None
+    waiting = iter(outputs)
     while True:
         try:
-            if output is not None:
-                produce(*output)
-            for output in remaining:
-                produce(*output)
+            deque(starmap(producer.produce, waiting), maxlen=0)
             return
         except BufferError:
-            producer.poll(_FULL_QUEUE_SECONDS)
+            if when_full is not None:
+                when_full()
+            _produce_late(producer, outputs[-length_hint(waiting) - 1])
+        except Exception as error:
+            raise producer.explain(error) from error
+
+
+def _produce_late(producer: TransactionalOutput, output: Output) -> None:
+    """Wait for room; a queue that does not drain ends with an error of the transaction."""
+    while True:
+        producer.poll(_FULL_QUEUE_SECONDS)
+        try:
+            producer.produce(*output)
+            return
+        except BufferError:
+            continue
         except Exception as error:
             raise producer.explain(error) from error

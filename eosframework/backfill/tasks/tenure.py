@@ -22,7 +22,8 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing.ports import Commit, Output, TransactionalOutput
+from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.producing import produce_all
 
 PATIENCE_SECONDS = 120.0
 """How long brokers that do not answer are waited for; then Spark may try the task again."""
@@ -33,7 +34,6 @@ took the task says so with its first transaction."""
 
 BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
-FULL_QUEUE_SECONDS = 0.05
 
 _T = TypeVar("_T")
 
@@ -122,7 +122,7 @@ class Tenure:
             TransactionError: what became of it instead; see `regain`.
             InstanceFenced: it is committed, and another attempt goes on behind it.
         """
-        self._produce(self._log.progress_output(*self._names, progress))
+        produce_all(self.output, [self._log.progress_output(*self._names, progress)])
         [done] = self._outputs.commit([Commit(self.output, (), None)])
         if done.error is not None:
             raise done.error
@@ -208,15 +208,6 @@ class Tenure:
         """Read what is committed for good."""
         found = self._patiently(lambda: self._log.read_task(*self._names))
         self.known = own_progress(found, self.known, self.attempt, self._task)
-
-    def _produce(self, output: Output) -> None:
-        while True:
-            try:
-                return self.output.produce(*output)
-            except BufferError:
-                self.output.poll(FULL_QUEUE_SECONDS)
-            except Exception as error:
-                raise self.output.explain(error) from error
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
         """Return what a call returns; brokers that are away are waited for."""
