@@ -22,6 +22,7 @@ from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.reposition import COMMITTED, Wish, by_partition, offsets_for
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.worker_clients import tables_group_settings
+from eosframework.persisting.claims import Starts
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
@@ -217,9 +218,7 @@ def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
     return RecordPurger(settings.kafka, keep_seconds=keep_seconds)
 
 
-def _starts(
-    graph: Graph, settings: Settings, log: KafkaInputLog
-) -> Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]:
+def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
     """Return where partitions start that were never written.
 
     The application's own topics are read from their first row whatever `worker.start` says:

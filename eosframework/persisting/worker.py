@@ -25,7 +25,7 @@ value before it, and the same rows would be written twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -36,13 +36,13 @@ from eosframework.errors import (
     EosError,
     InstanceFenced,
     Overtaken,
-    PositionLost,
     RecordFailed,
     RowRefused,
     SchemasAway,
     TransactionError,
 )
-from eosframework.persisting.ports import Batch, Claim, RowStore
+from eosframework.persisting.claims import Starts, offsets_of
+from eosframework.persisting.ports import Batch, RowStore
 from eosframework.persisting.rows import RowMaker
 from eosframework.persisting.tasks import PartitionTask, TaskState
 from eosframework.processing.measures import Measures
@@ -101,7 +101,7 @@ class PersisterWorker:
         store: RowStore,
         options: PersisterOptions,
         *,
-        start: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
+        start: Starts,
         tell_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -217,7 +217,7 @@ class PersisterWorker:
         try:
             claims = self._store.claim([task.partition for task in due])
             failpoints.hit("persister.after_claim")
-            offsets = self._offsets(claims)
+            offsets = offsets_of(claims, self._log, self._start)
         except (DatabaseAway, TransactionError) as error:
             self._claim_later(due, error)
             return
@@ -237,21 +237,6 @@ class PersisterWorker:
         self._log.resume([task.partition for task in due])
         if known := [claim for claim in claims if claim.next_offset is not None]:
             self._tell([Position(*claim.partition, claim.next_offset) for claim in known])
-
-    def _offsets(self, claims: Sequence[Claim]) -> dict[TopicPartition, int]:
-        """Return where to go on, or start; refuse what the log no longer has."""
-        partitions = [claim.partition for claim in claims]
-        firsts, ends = self._log.beginning_offsets(partitions), self._log.end_offsets(partitions)
-        new = [claim.partition for claim in claims if claim.next_offset is None]
-        offsets = dict(self._start(new)) if new else {}
-        for claim in claims:
-            if claim.next_offset is None:
-                continue
-            first, end = firsts[claim.partition], ends[claim.partition]
-            if not first <= claim.next_offset <= end:
-                raise _position_lost(claim.partition, claim.next_offset, first, end)
-            offsets[claim.partition] = claim.next_offset
-        return offsets
 
     def _take_in(self) -> None:
         """Fetch and make rows (P3)."""
@@ -431,16 +416,3 @@ class PersisterWorker:
         self._log.close(leave=self._options.leave_on_stop)
         if self._purger is not None:
             self._purger.close()
-
-
-def _position_lost(partition: TopicPartition, position: int, first: int, end: int) -> PositionLost:
-    if position < first:
-        place, consequence, there = f"begins at {first}", "the offsets between are gone", first
-    else:
-        place, there = f"ends at {end}", end
-        consequence = "it was cut short, and what comes next may be other records"
-    return PositionLost(
-        f"{partition}: the database holds what comes before offset {position}, and the log "
-        f"{place}: {consequence}. To go on from there, stop all workers and run: eosframework "
-        f"positions set APP --tables '{partition}={there}'"
-    )
