@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Folder
+from tests.support.logged import logged
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 
 HALF_A_SESSION_SECONDS = 22.5
@@ -77,8 +77,7 @@ def loads_the_kafka_client(worker: WorkerProcess) -> bool:
 def owned(worker: WorkerProcess) -> set[object]:
     """The transactional.ids that a worker says it has."""
     ids: set[object] = set()
-    for line in worker.log.splitlines():
-        event = json.loads(line) if line.startswith("{") else {}
+    for event in logged(worker.log):
         match event.get("event"):
             case "task_assigned":
                 ids.add(event["transactional_id"])

@@ -21,6 +21,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.logged import logged
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 COORDINATOR_MOVES = (
@@ -77,13 +79,7 @@ class WorkerProcess:
 
     def events(self, name: str) -> list[dict[str, object]]:
         """The log events of this name so far."""
-        found = []
-        for line in self.log.splitlines():
-            if line.startswith("{"):
-                event = json.loads(line)
-                if event.get("event") == name:
-                    found.append(event)
-        return found
+        return [event for event in logged(self.log) if event.get("event") == name]
 
     def wait_for_event(self, name: str, count: int = 1, seconds: float = 60) -> None:
         def happened() -> bool:

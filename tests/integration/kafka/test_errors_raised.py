@@ -219,9 +219,9 @@ def test_offsets_polled_under_an_earlier_membership_are_refused(broker: Provocat
 @raises(("FENCED_INSTANCE_ID", "send_offsets"), ("_FATAL", "consume"))
 def test_an_instance_whose_name_another_member_took_has_to_leave(broker: Provocateur) -> Seen:
     topic, group = broker.topic(), broker.name("group")
-    first = broker.consumer(group, group_instance_id="one")
+    first = broker.consumer(group, group_instance_id="one", auto_offset_reset="earliest")
     membership = join(first, topic)
-    second = broker.consumer(group, group_instance_id="one")
+    second = broker.consumer(group, group_instance_id="one", auto_offset_reset="earliest")
     join(second, topic)
     producer = broker.begun()
     producer.produce(topic, b"x")
@@ -276,7 +276,11 @@ def test_a_consumer_reports_what_it_cannot_read(broker: Provocateur) -> Seen:
 def test_a_consumer_that_was_not_polled_in_time_is_told(broker: Provocateur) -> Seen:
     topic, group = broker.topic(), broker.name("group")
     consumer = broker.consumer(
-        group, max_poll_interval_ms=1000, session_timeout_ms=900, heartbeat_interval_ms=200
+        group,
+        max_poll_interval_ms=1000,
+        session_timeout_ms=900,
+        heartbeat_interval_ms=200,
+        auto_offset_reset="earliest",
     )
     join(consumer, topic)
     admin = AdminClient({"bootstrap.servers": broker.cluster.bootstrap_servers})
