@@ -49,7 +49,7 @@ test: check ## Run everything: check, then the tests against real services
 	$(ON_CONTAINERS)
 
 .PHONY: check
-check: .venv ## Format, lint, types, imports and unit tests, in under a minute
+check: .venv ## Format, lint, types, imports and unit tests: a minute or two
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/basedpyright
