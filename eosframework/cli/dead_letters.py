@@ -8,7 +8,14 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.confirming import confirmed
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption, YesOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    SetOption,
+    YesOption,
+)
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
@@ -124,9 +131,7 @@ def replay(
             "own for this.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,

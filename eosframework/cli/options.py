@@ -69,6 +69,10 @@ PrincipalOption = Annotated[
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+]
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 

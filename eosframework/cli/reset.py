@@ -8,7 +8,14 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.confirming import confirmed
-from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption, YesOption
+from eosframework.cli.options import (
+    AppArgument,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    SetOption,
+    YesOption,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +35,7 @@ def reset(
             "as if the application had never run, where worker.start says.",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what would be done.")
-    ] = False,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
