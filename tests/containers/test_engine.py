@@ -9,7 +9,7 @@ from contextlib import closing
 import docker
 
 from tests.support.engine import Engine
-from tests.support.pipeline import REPOSITORY
+from tests.support.programs import REPOSITORY
 
 ANOTHER = """
 from tests.support.engine import container_engine

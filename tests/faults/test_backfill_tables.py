@@ -19,7 +19,8 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
-from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.pipeline import wait_until
+from tests.support.programs import REPOSITORY
 
 RECORDS = 2000
 

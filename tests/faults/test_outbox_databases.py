@@ -19,9 +19,9 @@ from eosframework.embedded import PostgresServer, start_kafka, start_postgres
 from eosframework.embedded.postgres.programs import give_to_account
 from eosframework.embedded.postgres.record import data_of
 from tests.support import debian_postgres
-from tests.support.commands import Finished
 from tests.support.outbox import OutboxWorld
 from tests.support.pipeline import wait_until
+from tests.support.programs import Finished
 
 MakeOutbox = Callable[..., OutboxWorld]
 

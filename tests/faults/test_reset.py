@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +12,9 @@ import pytest
 
 from eosframework import failpoints
 from tests.conftest import KafkaService
-from tests.support.commands import Finished, here
-from tests.support.pipeline import REPOSITORY, number_in, wait_until
+from tests.support.commands import here
+from tests.support.pipeline import number_in, wait_until
+from tests.support.programs import FAULTY, Finished, fork_program
 from tests.support.tables import BOTH_KINDS, TablesWorld
 from tests.support.totals import Totals
 
@@ -45,22 +43,17 @@ def run(totals: Totals, command: str, *arguments: str, fault: str = "") -> Finis
         return here(*words)
     directory = totals.directory / f"faults-{command}-{fault.partition('=')[0]}"
     directory.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.support.faulty_worker"),
-            *words,
-        ],
-        cwd=REPOSITORY,
-        env=os.environ | {"EOS_TEST_FAULTS": fault, "EOS_TEST_FAULT_DIRECTORY": str(directory)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    program = fork_program(
+        FAULTY,
+        words,
+        environment={"EOS_TEST_FAULTS": fault, "EOS_TEST_FAULT_DIRECTORY": str(directory)},
+        out=directory / "out",
+        err=directory / "err",
     )
+    done = program.finish()
     if fault:
-        assert (directory / f"{fault.partition('=')[0]}.fired").exists(), done.stderr
-    return Finished(done.returncode, done.stdout, done.stderr)
+        assert (directory / f"{fault.partition('=')[0]}.fired").exists(), done.err
+    return done
 
 
 def counts(totals: Totals) -> dict[str, list[int]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from eosframework.processing.standby_choice import Member, owners
 from tests.conftest import KafkaService
-from tests.support.pipeline import REPOSITORY, Pipeline, WorkerProcess, wait_until
+from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 
 KEYS, PARTITIONS = 5000, 4
 TOPOLOGY = """\
@@ -40,9 +38,7 @@ class Counted(Pipeline):
             partitions=PARTITIONS,
             outputs={"counted": 1},
         )
-        command = [sys.executable, "-m", "eosframework", "apply", str(self.topology_file)]
-        server = ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
-        subprocess.run([*command, *server], cwd=REPOSITORY, check=True, capture_output=True)
+        self.apply()
 
     def feed_rounds(self, rounds: int) -> None:
         """Append each key so often."""

@@ -22,8 +22,9 @@ from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.processing.ports import Commit
 from eosframework.records import Position
-from tests.support.commands import Cluster, Finished, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import WorkerProcess, wait_until
+from tests.support.programs import Finished
 
 GUARDED = {
     "offsets.topic.num.partitions": "2",

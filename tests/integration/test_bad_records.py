@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Cluster, Finished, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import read_committed
+from tests.support.programs import Finished
 
 TOPOLOGY = """\
 application: NAME

@@ -14,8 +14,9 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.transactions.coordinators import describe_transaction, list_transactions
 from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
-from tests.support.commands import Finished, Folder
+from tests.support.commands import Folder
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.programs import Finished
 
 RECORDS = 1000
 SHORT_SESSION = ["worker.session_timeout_seconds=6"]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from eosframework.cli import main
-from tests.support.commands import Finished
 from tests.support.pipeline import WorkerProcess, number_in, wait_until
+from tests.support.programs import Finished
 from tests.support.totals import Totals
 
 STORE = "totals.aggregate"

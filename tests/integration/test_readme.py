@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import REPOSITORY, Cluster, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import read_committed
+from tests.support.programs import REPOSITORY
 
 
 def snippets(language: str) -> list[str]:

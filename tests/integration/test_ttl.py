@@ -12,7 +12,8 @@ import orjson
 import pytest
 
 from tests.conftest import KafkaService
-from tests.support.pipeline import REPOSITORY, Pipeline, number_in
+from tests.support.pipeline import Pipeline, number_in
+from tests.support.programs import REPOSITORY
 
 TTL_MS = 100
 TOPOLOGY = """\

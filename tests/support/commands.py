@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from eosframework.cli import main
 from tests.support.feeding import feeder
+from tests.support.programs import REPOSITORY, Finished, run_command
 
 _STARTING = (
     KafkaError.NOT_COORDINATOR,
@@ -26,31 +25,6 @@ _STARTING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 """What a broker answers whose internal topics are just being made."""
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """How a command ended."""
-
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one message, with the lines that belong to it; nothing else may claim to be one."""
-        assert "Traceback" not in self.err, self.err
-        lines = self.err.splitlines()
-        starts = [n for n, line in enumerate(lines) if line.startswith("error: ")]
-        assert len(starts) == 1, self.err
-        return "\n".join(lines[starts[0] :]).removeprefix("error: ")
-
-    @property
-    def json(self) -> Any:
-        """Standard output as the one JSON object that it is."""
-        return json.loads(self.out)
 
 
 def here(*arguments: str) -> Finished:
@@ -87,26 +61,24 @@ class Folder:
         return [sys.executable, "-m", "eosframework", *arguments]
 
     def environment(self, own: Mapping[str, str] | None = None) -> dict[str, str]:
+        return os.environ | self._own(own)
+
+    def _own(self, own: Mapping[str, str] | None) -> dict[str, str]:
         chosen = {"PYTHONPATH": str(REPOSITORY)} | dict(own or {})
         if self.bootstrap_servers is not None:
             chosen.setdefault("EOS_KAFKA__BOOTSTRAP_SERVERS", self.bootstrap_servers)
-        return os.environ | chosen
+        return chosen
 
     def run(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 60
+        self, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 120
     ) -> Finished:
         """Run a command to its end."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.path,
-            env=self.environment(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
+        return run_command(
+            *arguments,
+            environment=self._own(environment),
+            directory=self.path,
+            seconds=seconds,
         )
-        return Finished(done.returncode, done.stdout, done.stderr)
 
     def start(
         self, *arguments: str, stderr: IO[bytes], own_group: bool = False

@@ -10,7 +10,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from eosframework.cli import main
+from eosframework import cli
 from eosframework.testing import Fault, arm
 
 
@@ -30,12 +30,19 @@ def in_group(group: str) -> None:
     GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}
 
 
-# Imports that take long are left to `main`, which a Ctrl-C during them ends without a traceback.
-if __name__ == "__main__":
+def main() -> None:
+    """Run the command line with what the environment asks for.
+
+    Imports that take long are left to the command, which a Ctrl-C ends without a traceback.
+    """
     texts = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
     arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
     if "EOS_TEST_UNPROTECTED" in os.environ:
         without_protection()
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
+    cli.main()
+
+
+if __name__ == "__main__":
     main()

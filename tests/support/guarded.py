@@ -23,8 +23,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.support.commands import Cluster, Finished, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import wait_until
+from tests.support.programs import Finished
 from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka
 
 _KINDS = {

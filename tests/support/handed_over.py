@@ -8,10 +8,7 @@ exactly what a worker would have had. The verifier derives the outputs from the 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -30,8 +27,8 @@ from eosframework.kafka.registry import Registry
 from eosframework.topology.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
-from tests.support.commands import Finished
-from tests.support.pipeline import REPOSITORY, Pipeline, WorkerProcess, number_in, wait_until
+from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
+from tests.support.programs import FAULTY, Finished, Program, fork_program
 
 TOPOLOGY = """\
 application: NAME
@@ -82,7 +79,7 @@ class HandedOver(Pipeline):
             outputs={"counted": 1, "totals": 1},
             partitions=partitions,
         )
-        self.commands: list[subprocess.Popen[bytes]] = []
+        self.commands: list[Program] = []
         self._sharing = sharing
         applied = self.command("apply")
         assert applied.exit_code == 0, applied.err
@@ -95,31 +92,25 @@ class HandedOver(Pipeline):
         self, command: str, *arguments: str, faults: Sequence[str] = (), seconds: float = 90
     ) -> Finished:
         """Run a command on this application to its end."""
-        done = self.start_command(command, *arguments, faults=faults)
-        out, err = done.communicate(timeout=seconds)
-        return Finished(done.returncode, out.decode(), err.decode())
+        return self.start_command(command, *arguments, faults=faults).finish(seconds)
 
-    def start_command(
-        self, command: str, *arguments: str, faults: Sequence[str] = ()
-    ) -> subprocess.Popen[bytes]:
+    def start_command(self, command: str, *arguments: str, faults: Sequence[str] = ()) -> Program:
         words = [*command.split(), str(self.topology_file), *arguments]
         fault_directory = self.directory / f"faults-{time.monotonic_ns()}"
         fault_directory.mkdir()
         self.fault_directory = fault_directory
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.faulty_worker", *words],
-            cwd=REPOSITORY,
-            env=os.environ
-            | {
+        process = fork_program(
+            FAULTY,
+            words,
+            environment={
                 "EOS_TEST_FAULTS": ";".join(faults),
                 "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
                 "EOS_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
                 "EOS_WORKER__SESSION_TIMEOUT_SECONDS": "6",
                 "EOS_WORKER__PARTITIONS_PER_PRODUCER": f"{self._sharing}",
             },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            out=fault_directory / "out",
+            err=fault_directory / "err",
         )
         self.commands.append(process)
         return process
@@ -128,9 +119,8 @@ class HandedOver(Pipeline):
         """End every process that this started."""
         super().stop()
         for process in self.commands:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            process.wait()
 
     def cutover(self, *arguments: str, faults: Sequence[str] = ()) -> Finished:
         return self.command("backfill cutover", "--job", JOB, *arguments, faults=faults)

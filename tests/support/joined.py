@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.feeding import feeder
-from tests.support.pipeline import KEEP, REPOSITORY, Pipeline
+from tests.support.pipeline import KEEP, Pipeline
 
 TOPOLOGY = """\
 application: NAME
@@ -99,9 +97,7 @@ class Shop(Pipeline):
         self._orders: list[tuple[int, dict[str, Any]]] = []
         self._payments: dict[str, int] = {}
         self._tiers: dict[str, list[tuple[int, str | None]]] = {}
-        command = [sys.executable, "-m", "eosframework", "apply", str(self.topology_file)]
-        server = ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
-        subprocess.run([*command, *server], cwd=REPOSITORY, check=True, capture_output=True)
+        self.apply()
 
     @property
     def keeping(self) -> list[str]:

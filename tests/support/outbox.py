@@ -7,9 +7,6 @@ arrived is read by a plain read_committed consumer.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -24,8 +21,8 @@ from pydantic import SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from eosframework.outbox import emit, publish
-from tests.support.commands import Finished
-from tests.support.pipeline import KEEP, REPOSITORY, WorkerProcess, read_committed, wait_until
+from tests.support.pipeline import KEEP, WorkerProcess, read_committed, wait_until
+from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
 
 PARTITIONS = 3
 
@@ -118,20 +115,17 @@ class OutboxWorld:
         fault_directory = self._directory / f"faults{number}"
         fault_directory.mkdir()
         log_file = self._directory / f"relay{number}.log"
-        command = [sys.executable, "-m", "tests.support.faulty_worker", "relay-outbox"]
+        command = ["relay-outbox", *self._options(settings), *arguments]
         own = {
             "EOS_TEST_FAULTS": ";".join(faults),
             "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
         }
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [*command, *self._options(settings), *arguments],
-                cwd=REPOSITORY,
-                env=os.environ | self._environment(dsn, bootstrap_servers) | own,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        process = fork_program(
+            FAULTY,
+            command,
+            environment=self._environment(dsn, bootstrap_servers) | own,
+            out=log_file,
+        )
         relay = WorkerProcess(process, log_file, fault_directory)
         self.relays.append(relay)
         return relay
@@ -140,18 +134,10 @@ class OutboxWorld:
         self, *arguments: str, dsn: str | None = None, settings: Sequence[str] = ()
     ) -> Finished:
         """Run `relay-outbox reconcile` to its end."""
-        command = [sys.executable, "-m", "eosframework", "relay-outbox", "reconcile"]
-        done = subprocess.run(
-            [*command, *self._options(settings), *arguments],
-            cwd=REPOSITORY,
-            env=os.environ | self._environment(dsn, None),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        return run_command(
+            *("relay-outbox", "reconcile", *self._options(settings), *arguments),
+            environment=self._environment(dsn, None),
         )
-        return Finished(done.returncode, done.stdout, done.stderr)
 
     def finish(self, *, dsn: str | None = None, seconds: float = 90) -> None:
         """Let a healthy relay send what is left, and see it end well."""

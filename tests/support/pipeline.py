@@ -7,10 +7,8 @@ confluent_kafka consumer and derives what must be there from the numbers in the 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,9 +19,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.commands import here
 from tests.support.logged import logged
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
 
 COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
@@ -69,7 +67,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
 class WorkerProcess:
     """A real `eosframework run-worker` in a process of its own."""
 
-    process: subprocess.Popen[bytes]
+    process: Running
     log_file: Path
     fault_directory: Path
 
@@ -105,6 +103,11 @@ class WorkerProcess:
 
     def wait_for_fault(self, point: str, seconds: float = 60) -> None:
         wait_until(lambda: self.fired(point), f"fault {point}\n{self.log[-4000:]}", seconds)
+
+    def finish(self, seconds: float = 120) -> Finished:
+        """Wait for the end of a command and return what it printed."""
+        assert isinstance(self.process, Program), "started from a terminal"
+        return self.process.finish(seconds)
 
     def release(self) -> None:
         """Let whatever a fault or function holds go on."""
@@ -219,6 +222,12 @@ class Pipeline:
             }
         )
 
+    def apply(self) -> None:
+        """Create what the application needs on its cluster."""
+        server = f"kafka.bootstrap_servers={self.bootstrap_servers}"
+        done = here("apply", str(self.topology_file), "--set", server)
+        assert done.exit_code == 0, done.err
+
     def start_worker(
         self,
         *arguments: str,
@@ -234,8 +243,7 @@ class Pipeline:
         fault_directory = self.directory / f"faults{number}"
         fault_directory.mkdir()
         log_file = self.directory / f"worker{number}.log"
-        command = [sys.executable, "-m", "tests.support.faulty_worker", "run-worker"]
-        command += [str(self.topology_file), *arguments]
+        command = ["run-worker", str(self.topology_file), *arguments]
         chosen = [f"kafka.bootstrap_servers={self.bootstrap_servers}", *settings]
         if instance is not None:
             chosen.append(f"worker.instance={self.name}.{instance}")
@@ -243,20 +251,13 @@ class Pipeline:
             command += ["--set", setting]
         if until_caught_up:
             command.append("--until-caught-up")
-        own = {
+        faulty = {
             "EOS_TEST_FAULTS": ";".join(faults),
             "EOS_TEST_FAULT_DIRECTORY": str(fault_directory),
         }
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=REPOSITORY,
-                env=os.environ | own | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0 if own_group else None,
-            )
+        own = faulty | dict(environment or {})
+        start = start_program if own_group else fork_program
+        process = start(FAULTY, command, environment=own, out=log_file)
         worker = WorkerProcess(process, log_file, fault_directory)
         self.workers.append(worker)
         return worker

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.commands import Finished, here
-from tests.support.pipeline import KEEP, REPOSITORY, Pipeline, WorkerProcess, number_in
+from tests.support.commands import here
+from tests.support.pipeline import KEEP, Pipeline, WorkerProcess, number_in
+from tests.support.programs import FAULTY, Finished, fork_program
 
 TOPOLOGY = """\
 application: NAME
@@ -79,45 +77,39 @@ class Forgiving:
         directory = self.pipeline.directory / f"command{self._commands}"
         directory.mkdir()
         log_file = directory / "log"
-        with log_file.open("wb") as log, (directory / "out").open("wb") as out:
-            process = subprocess.Popen(
-                self._arguments("tests.support.faulty_worker", command),
-                cwd=REPOSITORY,
-                env=os.environ
-                | {
-                    "EOS_TEST_FAULTS": ";".join(faults),
-                    "EOS_TEST_FAULT_DIRECTORY": str(directory),
-                    "EOS_TEST_MENDED": str(self._mended),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-            )
+        process = fork_program(
+            FAULTY,
+            self._arguments(command),
+            environment={
+                "EOS_TEST_FAULTS": ";".join(faults),
+                "EOS_TEST_FAULT_DIRECTORY": str(directory),
+                "EOS_TEST_MENDED": str(self._mended),
+            },
+            out=directory / "out",
+            err=log_file,
+        )
         worker = WorkerProcess(process, log_file, directory)
         self.pipeline.workers.append(worker)
         return worker
 
     def run(self, *command: str, seconds: float = 120) -> Finished:
         """Run a command on the application to its end."""
-        started = self.start(*command)
-        code = started.wait(seconds)
-        out = (started.fault_directory / "out").read_text()
-        return Finished(code, out, started.log)
+        return self.start(*command).finish(seconds)
 
     def here(self, *command: str) -> Finished:
         """Run a command that starts no worker in this process."""
-        return here(*self._arguments("", command)[3:])
+        return here(*self._arguments(command))
 
     def run_at(self, command: str, place: str, *options: str) -> Finished:
         """Run a command on one dead letter."""
         return self.here("dead-letters", command, place, *options)
 
-    def _arguments(self, module: str, command: Sequence[str]) -> list[str]:
+    def _arguments(self, command: Sequence[str]) -> list[str]:
         words = 2 if command[0] == "dead-letters" else 1
         servers = f"kafka.bootstrap_servers={self.pipeline.bootstrap_servers}"
         application = str(self.pipeline.topology_file)
         return [
-            *(sys.executable, "-m", module, *command[:words], application),
+            *(*command[:words], application),
             *(*command[words:], "--set", servers),
         ]
 

@@ -30,7 +30,8 @@ from eosframework.kafka.admin import ClusterAdmin
 from tests.conftest import QUICK_JVM
 from tests.support.gates import Gates
 from tests.support.handed_over import JOB, HandedOver
-from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.pipeline import wait_until
+from tests.support.programs import REPOSITORY
 
 TOPOLOGY = """\
 application: NAME

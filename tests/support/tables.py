@@ -16,9 +16,10 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.commands import Finished, Folder
+from tests.support.commands import Folder
 from tests.support.feeding import feeder
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
+from tests.support.programs import Finished
 
 DIRECT = """\
 application: NAME

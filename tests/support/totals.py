@@ -8,12 +8,10 @@ transaction that was aborted, shows in the numbers.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.support.pipeline import REPOSITORY, Pipeline, number_in
+from tests.support.pipeline import Pipeline, number_in
 
 TOPOLOGY = """\
 application: NAME
@@ -50,9 +48,7 @@ class Totals(Pipeline):
             **options,
         )
         self.state = directory / "state"
-        command = [sys.executable, "-m", "eosframework", "apply", str(self.topology_file)]
-        server = ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
-        subprocess.run([*command, *server], cwd=REPOSITORY, check=True, capture_output=True)
+        self.apply()
 
     @property
     def keeping(self) -> list[str]:

@@ -7,12 +7,10 @@ nothing comes any more. Each has to go out once, with every record that is in it
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.support.pipeline import REPOSITORY, Pipeline, number_in
+from tests.support.pipeline import Pipeline, number_in
 
 TOPOLOGY = """\
 application: NAME
@@ -52,9 +50,7 @@ class Windowed(Pipeline):
             partitions=1,
         )
         self.state = directory / "state"
-        command = [sys.executable, "-m", "eosframework", "apply", str(self.topology_file)]
-        server = ["--set", f"kafka.bootstrap_servers={bootstrap_servers}"]
-        subprocess.run([*command, *server], cwd=REPOSITORY, check=True, capture_output=True)
+        self.apply()
 
     @property
     def keeping(self) -> list[str]:

@@ -29,8 +29,8 @@ from eosframework.errors import (
 )
 from eosframework.kafka.admin import ClusterAdmin
 from tests.conftest import KafkaService
-from tests.support.commands import Finished
 from tests.support.handed_over import JOB, HandedOver
+from tests.support.programs import Finished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,8 @@ from eosframework.errors import EosError
 from tests.conftest import KafkaService
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
-from tests.support.pipeline import REPOSITORY, read_committed, wait_until
+from tests.support.pipeline import read_committed, wait_until
+from tests.support.programs import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "howto" / "growing-partitions.md"
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import psutil
 import pytest
 
-from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.pipeline import wait_until
+from tests.support.programs import REPOSITORY
 
 STARTING = """\
 import signal

@@ -17,9 +17,10 @@ import pytest
 
 from eosframework.embedded import start_kafka
 from tests.conftest import SMALL_BROKER
-from tests.support.commands import REPOSITORY, Finished, Folder
+from tests.support.commands import Folder
 from tests.support.delays import Expected, expected, name_of
 from tests.support.pipeline import WorkerProcess, read_committed
+from tests.support.programs import REPOSITORY, Finished
 
 MONTH = 12
 """With storms, and without any weather of its last day."""

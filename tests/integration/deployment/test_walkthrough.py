@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.composed import docker_environment
 from tests.support.engine import Engine
-from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.pipeline import wait_until
+from tests.support.programs import REPOSITORY
 from tests.support.terminal import Terminal, blocks, terminal
 
 PAGE = REPOSITORY / "docs" / "howto" / "production.md"

@@ -32,10 +32,11 @@ from eosframework.kafka.transactions.coordinators import describe_transaction
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
-from tests.support.commands import Cluster, Finished, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
 from tests.support.pipeline import wait_until
+from tests.support.programs import Finished
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 UNWELL = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.pipeline import REPOSITORY
+from tests.support.programs import REPOSITORY
 from tests.support.promtool import promtool
 
 ALERTS = REPOSITORY / "docker" / "prometheus" / "alerts.yml"

@@ -20,8 +20,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.support import schema_functions as air
-from tests.support.commands import Cluster, Finished, Folder
+from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import read_committed, wait_until
+from tests.support.programs import Finished
 from tests.support.schema_registry import Registry
 
 pytestmark = pytest.mark.timeout(400)
