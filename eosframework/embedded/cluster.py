@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
+from eosframework.embedded.class_archive import class_archive, recording, sharing
 from eosframework.embedded.folder import exclusively
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
@@ -25,7 +29,7 @@ from eosframework.embedded.layout import (
 )
 from eosframework.embedded.node import STORAGE_MAIN, Node, node_marker
 from eosframework.embedded.ports import HOST, free_ports, is_free, require_free
-from eosframework.errors import ComponentFailed, ConfigurationError
+from eosframework.errors import ComponentFailed, ConfigurationError, EosError
 
 CLUSTER_SIZES = (1, 3)
 
@@ -98,7 +102,8 @@ def start_kafka(
     """Start a cluster on the data in `data_dir`, or a new one if there is none.
 
     1. record the layout  2. fetch what is missing  3. format new nodes  4. start all nodes
-    5. wait until each of them knows all of them
+    5. wait until each of them knows all of them. The first cluster of a machine also records the
+    classes of a broker (`class_archive`), which takes a few seconds once.
 
     Args:
         data_dir: everything of the cluster; on later starts its data and ports are used again.
@@ -117,6 +122,7 @@ def start_kafka(
         ComponentFailed: a broker ended or did not serve in time; no node is running.
     """
     data_dir = data_dir.expanduser().resolve()
+    _record_classes(deadline_seconds)
     with exclusively(data_dir):
         recorded = load_layout(data_dir)
         alive = _running_nodes(data_dir, recorded)
@@ -145,6 +151,31 @@ def find_kafka(data_dir: Path) -> KafkaCluster | None:
     data_dir = data_dir.expanduser().resolve()
     layout = load_layout(data_dir)
     return KafkaCluster(data_dir, _nodes(data_dir, layout)) if layout else None
+
+
+def _record_classes(deadline_seconds: float) -> None:
+    """Run a broker for a moment and keep its classes, unless that was done.
+
+    Only speed is at stake: a broker that fails here is reported when the cluster itself starts.
+    """
+    archive = class_archive(find_java())
+    kafka_jars()
+    with exclusively(archive.parent):
+        if archive.exists():
+            return
+        print(f"recording the classes of a broker in {archive}", file=sys.stderr)
+        unfinished = archive.with_suffix(".new")
+        with suppress(EosError), TemporaryDirectory(prefix="eos-classes-") as folder:
+            directory = Path(folder)
+            layout = replace(_plan(directory, None, 1, None), fast_start=True)
+            save_layout(directory, layout)
+            _format_new_nodes(directory, layout)
+            nodes = _nodes(directory, layout, recording(unfinished))
+            cluster = KafkaCluster(directory, nodes, Guard(directory))
+            _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
+            cluster.stop(deadline_seconds=deadline_seconds)
+        with suppress(FileNotFoundError):
+            unfinished.replace(archive)
 
 
 def _running_nodes(data_dir: Path, recorded: Layout | None) -> list[Node]:
@@ -179,25 +210,34 @@ def _plan(
     )
 
 
-def _nodes(data_dir: Path, layout: Layout) -> list[Node]:
-    java = _java_command(layout)
+def _nodes(data_dir: Path, layout: Layout, options: Sequence[str] | None = None) -> list[Node]:
+    java = _java_command(layout, options)
     return [
         Node(node_id, port, node_directory(data_dir, node_id), java)
         for node_id, port in zip(layout.node_ids, layout.ports, strict=True)
     ]
 
 
-def _java_command(layout: Layout) -> Callable[[Path], list[str]]:
-    """The command line up to the main class; Java and jars are looked for at the first use."""
+def _java_command(
+    layout: Layout, options: Sequence[str] | None = None
+) -> Callable[[Path], list[str]]:
+    """The command line up to the main class; Java and jars are looked for at the first use.
+
+    Args:
+        layout: of the cluster.
+        options: of Java, in place of those that use the class archive.
+    """
 
     @cache
-    def runtime() -> tuple[str, str]:
-        return str(find_java()), f"{kafka_jars()}/*"
+    def runtime() -> tuple[str, str, Sequence[str]]:
+        java = find_java()
+        return str(java), f"{kafka_jars()}/*", sharing(java) if options is None else options
 
     def command(directory: Path) -> list[str]:
-        java, class_path = runtime()
+        java, class_path, shared = runtime()
         return [
             java,
+            *shared,
             f"-Xmx{layout.heap_megabytes}m",
             *(_QUICK_JVM if layout.fast_start else _LASTING_JVM),
             f"-Djava.io.tmpdir={directory / 'tmp'}",
