@@ -4,13 +4,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
-# Most tests wait for brokers, so two at a time on two cores; a module's servers stay together, and
+# Most tests wait for brokers, so four at a time on two cores; a module's servers stay together, and
 # long modules come first, as do all that share one Spark (tests/conftest.py).
-SIDE_BY_SIDE := -n 2 --dist loadscope --no-loadscope-reorder --maxschedchunk 1
+SIDE_BY_SIDE := -n 4 --dist loadscope --no-loadscope-reorder --maxschedchunk 1
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
+SERVICES := tests/conformance tests/containers tests/integration tests/faults tests/soak
+ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
-	--eos-provider=containers --timeout=600 $(REQUIRED) $(SIDE_BY_SIDE)
+	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
 INDEX = index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	[ -z "$$index" ] || export UV_DEFAULT_INDEX="$$index";
 COMPILE = $(INDEX) $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header \
@@ -43,9 +45,12 @@ demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on 
 	$(BIN)/eosframework demo-backfill
 
 .PHONY: test
-test: check ## Run everything: check, then the tests against real services
-	$(PYTEST) tests/conformance tests/containers tests/integration tests/faults tests/soak \
-		$(REQUIRED) $(SIDE_BY_SIDE)
+test: check ## Run check and one case of each kind against real services: 20 minutes
+	$(PYTEST) $(SERVICES) $(REQUIRED) $(SIDE_BY_SIDE)
+
+.PHONY: test-all
+test-all: check ## The same with every case, on containers too, and ten minutes of soak: two hours
+	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(ON_CONTAINERS)
 
 .PHONY: check
@@ -88,10 +93,6 @@ NODES ?= 1
 soak: .venv ## Break everything at random and check the history: MINUTES=5 SEED= NODES=1
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
 		$(if $(SEED),--seed $(SEED))
-
-.PHONY: faults-all
-faults-all: .venv ## The same with every case, not only one of each kind
-	$(PYTEST) tests/faults -m "exhaustive or not exhaustive"
 
 .PHONY: model
 model: ## Check the protocol's model, whole and with each rule taken out

@@ -62,6 +62,9 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 SHARED_SPARK = "tests/integration/backfill/"
 """The folder whose tests share one (its conftest.py)."""
 
+SHARED = (SHARED_SPARK, "tests/faults/test_three_brokers")
+"""What modules begin with that share servers: one process runs all of them."""
+
 SOCKETS_OF_SPARK = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 """pyspark leaves the sockets on which it got rows to the garbage collector."""
 
@@ -127,14 +130,15 @@ def _shares_spark(nodeid: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a module's tests in one process, and all modules that share one Spark."""
+    """Keep a module's tests in one process, and all modules that share servers."""
     if config.getoption("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class Sharing(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return SHARED_SPARK if _shares_spark(nodeid) else super()._split_scope(nodeid)
+            shared = (start for start in SHARED if nodeid.startswith(start))
+            return next(shared, None) or super()._split_scope(nodeid)
 
     return Sharing(config, log)
 

@@ -1,4 +1,4 @@
-"""A pipeline for each test, and three brokers for each module that breaks them."""
+"""A pipeline for each test, and three brokers for all tests that break some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def pipeline(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
     return make_pipeline()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     """Three brokers with three replicas of everything, of which two must be in sync."""
     cluster = start_kafka(

@@ -87,6 +87,7 @@ def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
     assert job.findings() == []
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_leaves_no_process_and_two_drivers_at_once_go_on(job: SparkJob) -> None:
     job.gates.arm("rows")
     stopped = job.drive()
@@ -107,6 +108,7 @@ def test_ctrl_c_leaves_no_process_and_two_drivers_at_once_go_on(job: SparkJob) -
     assert job.findings() == []
 
 
+@pytest.mark.exhaustive
 def test_executors_die_with_their_tasks_and_with_files_that_other_tasks_need(
     job: SparkJob, cluster: SparkCluster
 ) -> None:

@@ -114,6 +114,7 @@ def scene(
         pipeline.stop()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scene", [STOP_SECONDS], indirect=True)
 def test_sigterm_ends_a_worker_in_every_phase_while_its_broker_stands_still(
     scene: Scene, own_kafka: KafkaCluster

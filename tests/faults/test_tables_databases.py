@@ -131,6 +131,7 @@ def test_a_commit_that_arrives_late_is_waited_for_by_the_claim(make_tables: Make
         end(world, worker, 50)
 
 
+@pytest.mark.exhaustive
 def test_conflicts_full_disks_and_ended_sessions_are_waited_out(make_tables: MakeTables) -> None:
     world = filled(make_tables())
     world.see(FAILING)
@@ -143,6 +144,7 @@ def test_conflicts_full_disks_and_ended_sessions_are_waited_out(make_tables: Mak
     end(world, worker, 400)
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_is_full_is_waited_for_until_there_is_room(
     make_tables: MakeTables, small_disk: Path, server: PostgresServer
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
     end(world, worker, 800)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(("topology", "factor"), [(DIRECT, 1), (TRANSFORMED, 2)])
 def test_a_promoted_standby_is_gone_on_with_even_if_it_lagged(

@@ -1,4 +1,4 @@
-"""A short soak is part of every test run; a long one is `make soak`."""
+"""A minute of soak is part of every test run, ten of `make test-all`; more by `make soak`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from tests.soak.checker import Kind
 from tests.soak.run import Result, Settings, soak
 from tests.soak.schedule import everything, stragglers
 
-SOAK_SECONDS = 70
+SOAK_SECONDS = 60
+LONG_SOAK_SECONDS = 600
 STRAGGLERS_SECONDS = 15
 SEED_OF_STRAGGLERS = 1
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "seconds", [SOAK_SECONDS, pytest.param(LONG_SOAK_SECONDS, marks=pytest.mark.exhaustive)]
+)
 def test_random_faults_leave_a_clean_history(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seconds: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = Settings(
-        random.SystemRandom().randrange(1_000_000), SOAK_SECONDS, everything(nodes=1)
-    )
+    settings = Settings(random.SystemRandom().randrange(1_000_000), seconds, everything(nodes=1))
     with capsys.disabled():
         print(f"\n{settings.command}")
     result = soak(settings, tmp_path, print)
@@ -43,6 +45,7 @@ def late_commits(directory: Path, *, sharing: int = 1, unprotected: bool = False
     return soak(settings, directory, print)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_late_commits_leave_a_clean_history(tmp_path: Path, sharing: int) -> None:
@@ -51,6 +54,7 @@ def test_late_commits_leave_a_clean_history(tmp_path: Path, sharing: int) -> Non
     assert len(result.fired) > 10, result
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_without_the_protection_late_commits_tear_transactions(tmp_path: Path) -> None:
     result = late_commits(tmp_path, unprotected=True)

@@ -7,7 +7,6 @@ of rows takes as long to come; with EOS_TEST_OWN_IDS attempts share no id.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -42,15 +41,13 @@ from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.support.pipeline import Pipeline, read_committed, wait_until
+from tests.support.programs import FORKED
 
 JOB = "history"
 BATCH_RECORDS = 100
 
 QUICK = ["backfill.commit_interval_seconds=0.3", "backfill.stall_seconds=1"]
 """Settings with which nothing is waited for long."""
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([__name__, "pyspark.cloudpickle"])
 
 Runs = Iterator[tuple[TopicPartition, list[Any]]]
 
@@ -129,7 +126,7 @@ class Backfill:
         directory.mkdir()
         task = self.pipeline.topology_file, sub_topology, partition, attempt, of_log
         arguments = (task, [*self.texts, *settings], directory, fault, dict(environment or {}))
-        process = _PROCESSES.Process(target=_in_process, args=arguments)
+        process = FORKED.Process(target=_in_process, args=arguments)
         process.start()
         self.attempts.append(AttemptProcess(process, directory))
         return self.attempts[-1]

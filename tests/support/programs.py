@@ -31,8 +31,10 @@ FRAMEWORK = "eosframework.__main__"
 FAULTY = "tests.support.faulty_worker"
 """The same with faults armed (there)."""
 
-_PRELOADED = (
+PRELOADED = (
+    "tests.support.backfilled",
     "tests.support.faulty_worker",
+    "pyspark.cloudpickle",
     "eosframework.backfill.cutover",
     "eosframework.cli.apply",
     "eosframework.cli.backfill",
@@ -44,8 +46,9 @@ _PRELOADED = (
 )
 """What most programs import; none of it starts a thread or a client when it is imported."""
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(list(_PRELOADED))
+FORKED = multiprocessing.get_context("forkserver")
+"""Makes processes that are forked from the server; there is one in a process of tests."""
+FORKED.set_forkserver_preload(list(PRELOADED))
 
 
 @dataclass(frozen=True)
@@ -212,7 +215,7 @@ def fork_program(
         file.write_bytes(b"")
     everything = os.environ | dict(environment)
     start = _Start(module, list(arguments), directory, everything, out, err)
-    process = _context.Process(target=start, name="program")
+    process = FORKED.Process(target=start, name="program")
     process.start()
     return Program(process, arguments, out, err)
 

@@ -115,6 +115,7 @@ def sides(
     made.stop()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     sides: Sides, spark: SparkSession

@@ -116,6 +116,7 @@ def delays(tmp_path: Path, database: str) -> Iterator[Delays]:
         cluster.kill()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_joins_and_windows_of_real_flights_are_what_pandas_says_although_workers_are_killed(
     delays: Delays,

@@ -12,7 +12,7 @@ import pytest
 from tests.support.demos import Demo
 from tests.support.pipeline import wait_until
 
-SMALL = ["--flights", "40000", "--rate", "5000", "--kills", "3", "--seed", "7"]
+SMALL = ["--flights", "20000", "--rate", "5000", "--kills", "3", "--seed", "7"]
 
 
 def test_flights_take_effect_exactly_once_while_workers_are_killed(
@@ -23,8 +23,8 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
     verdict = demo.verdict()
     seconds = verdict.pop("seconds")
     assert verdict == {
-        "input": 40_004,
-        "output": 40_004,
+        "input": 20_004,
+        "output": 20_004,
         "lost": 0,
         "duplicated": 0,
         "reordered": 0,
@@ -37,6 +37,7 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
     assert list(demo.directory.iterdir()) == [demo.story]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl_c", "sigterm"])
 def test_stopping_the_demo_leaves_nothing_running(
     start: Callable[..., Demo], number: signal.Signals

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SPAN = ("--since", "2013-11-15", "--cutover", "2013-12-05", "--until", "2013-12-10")
 
 
+@pytest.mark.exhaustive
 def test_an_archive_by_spark_and_the_rest_live_make_what_all_of_it_makes_live(
     start: Callable[..., Demo],
 ) -> None:

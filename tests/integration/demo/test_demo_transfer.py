@@ -38,6 +38,7 @@ def execute(dsn: str, statement: str) -> Any:
         return cursor.fetchall() if cursor.description else cursor.rowcount
 
 
+@pytest.mark.exhaustive
 def test_all_money_is_there_at_every_moment_while_everything_is_killed(
     start: Callable[..., Demo],
 ) -> None:
@@ -63,6 +64,7 @@ SELECT id, debited, credited, amount FROM credits WHERE credited <> 'bank_b.07' 
 """
 
 
+@pytest.mark.exhaustive
 def test_money_that_goes_or_comes_another_way_is_found_at_once(start: Callable[..., Demo]) -> None:
     demo = start("demo-transfer", "--seconds", "100", "--rate", "50", "--kills", "0")
     demo.wait_until_told("transfers are asked for", seconds=90)
@@ -81,6 +83,7 @@ def test_money_that_goes_or_comes_another_way_is_found_at_once(start: Callable[.
     assert "It does NOT add up" in demo.told()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "sigkill"])
 def test_stopping_the_transfers_leaves_nothing_running(
     start: Callable[..., Demo], number: signal.Signals

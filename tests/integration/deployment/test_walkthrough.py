@@ -30,6 +30,7 @@ def shell(
         cleaning.run("docker compose --file docker/compose.yaml down --volumes --timeout 1")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_rehearsal_runs_as_it_is_written(shell: Terminal) -> None:

@@ -332,6 +332,7 @@ def test_the_clock_of_this_host_is_measured_against_the_controllers(
     assert -41 < other.ahead.total_seconds() < -39
 
 
+@pytest.mark.exhaustive
 def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: Make) -> None:
     cluster = start_kafka(
         tmp_path / "data",
