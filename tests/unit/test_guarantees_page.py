@@ -1,4 +1,4 @@
-"""Every test that docs/guarantees.md names exists, and is marked there if only `test-all` runs it."""
+"""The tests that docs/guarantees.md names: they exist, and `test-all` marks those it alone runs."""
 
 from __future__ import annotations
 
