@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import KafkaService
 from tests.support.handed_over import JOB, HandedOver
 from tests.support.pipeline import wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 RECORDS = 1050
 
@@ -64,7 +65,7 @@ def test_a_cutover_killed_at_any_step_takes_place_once_and_live_goes_on_with_its
     history.finish_live()
     committed = history.committed_at(history.source)
     zombie.send_signal(signal.SIGCONT)
-    _, err = zombie.communicate(timeout=60)
+    _, err = zombie.communicate(timeout=PATIENCE_SECONDS)
     assert b"Traceback" not in err
     assert history.committed_at(history.source) == committed
     assert history.findings() == []
@@ -87,7 +88,7 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     early = history.work("early")
     wait_until(lambda: history.members() == 2, "the worker in the group")
     (faults / "release").touch()
-    _, err = cutover.communicate(timeout=60)
+    _, err = cutover.communicate(timeout=PATIENCE_SECONDS)
     assert cutover.returncode == 0, err.decode()
     early.wait_for_event("task_assigned", 3)
     early.signal(signal.SIGTERM)

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 RECORDS = 2000
 
@@ -87,7 +88,7 @@ def carriers(database: str, tmp_path: Path) -> Iterator[Carriers]:
     made.stop()
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
     """Exit code, and everything that was said."""
     out, err = process.communicate(timeout=seconds)
     return process.returncode, out + err

@@ -54,7 +54,7 @@ def test_a_worker_killed_during_a_rebalance_is_replaced_without_a_trace(
     other = pipeline.start_worker(instance="two", settings=["worker.session_timeout_seconds=6"])
     victim.wait_for_fault(point)
     assert victim.wait() == -signal.SIGKILL
-    other.wait_for_event("task_assigned", 4, seconds=60)
+    other.wait_for_event("task_assigned", 4)
     other.signal(signal.SIGTERM)
     assert other.wait() == 0
     pipeline.finish(instance="two")

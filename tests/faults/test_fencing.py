@@ -57,7 +57,7 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     ]
     pipeline.feed(RECORDS)
     for commit in commits:
-        commit.wait(30)
+        commit.wait()
     first.signal(signal.SIGSTOP)
     if arrives == "before_the_successor":
         assert not any(commit.deliver() for commit in commits)
@@ -164,13 +164,13 @@ def commit_as(group: str, pipeline: Pipeline, offset: int) -> None:
 
 def committed_by(group: str, pipeline: Pipeline) -> int:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": group})
-    [position] = consumer.committed([TopicPartition(pipeline.source, 0)], timeout=20)
+    [position] = consumer.committed([TopicPartition(pipeline.source, 0)], timeout=60)
     consumer.close()
     return position.offset
 
 
 def end(pipeline: Pipeline) -> int:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": "watcher"})
-    _, high = consumer.get_watermark_offsets(TopicPartition(pipeline.source, 0), timeout=20)
+    _, high = consumer.get_watermark_offsets(TopicPartition(pipeline.source, 0), timeout=60)
     consumer.close()
     return high

@@ -53,7 +53,7 @@ class Scene:
         """Let healthy workers read all inputs to their ends."""
         healthy = [p.start_worker(until_caught_up=True) for p in self.pipelines.values()]
         for worker in healthy:
-            assert worker.wait(120) == 0, worker.log[-3000:]
+            assert worker.wait() == 0, worker.log[-3000:]
 
     def verify(self) -> None:
         for phase, pipeline in self.pipelines.items():

@@ -19,6 +19,7 @@ from tests.support.commands import Finished, here
 from tests.support.pipeline import REPOSITORY, number_in, wait_until
 from tests.support.tables import BOTH_KINDS, TablesWorld
 from tests.support.totals import Totals
+from tests.support.waiting import PATIENCE_SECONDS
 
 FED = 200
 
@@ -55,7 +56,7 @@ def run(totals: Totals, command: str, *arguments: str, fault: str = "") -> Finis
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     if fault:
@@ -142,7 +143,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
         asked = run(totals, "reset", "--dry-run")
         return "has 1 members" not in asked.err
 
-    wait_until(expired, "the end of the session", seconds=120)
+    wait_until(expired, "the end of the session")
     held = run(totals, "reset", "--yes")
     assert held.exit_code == 1
     assert "holds the stores" in held.error

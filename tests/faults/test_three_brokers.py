@@ -47,7 +47,7 @@ def test_offsets_are_sent_to_a_new_coordinator_when_that_of_the_group_fails(
     worker.release()
 
     wait_until(lambda: brokers.group_coordinator(pipeline.name) != coordinator, "a new coordinator")
-    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records", seconds=90)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     brokers.bring_back(coordinator)
     ends_clean(brokers, pipeline, [worker])
 
@@ -120,7 +120,7 @@ def has_three_replicas(brokers: ThreeBrokers, pipeline: Pipeline) -> None:
 
 def ends_clean(brokers: ThreeBrokers, pipeline: Pipeline, workers: list[WorkerProcess]) -> None:
     pipeline.feed(RECORDS)
-    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records", seconds=90)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     for worker in workers:
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log[-3000:]

@@ -206,7 +206,7 @@ def test_an_abort_without_an_answer_leaves_nothing_visible(
     try:
         behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
         worker = pipeline.start_worker(settings=[behind, *SHORT])
-        abort.wait(30)
+        abort.wait()
         if answer == "response_is_lost":
             assert not abort.deliver()
         worker.wait_for_event("task_recovered")

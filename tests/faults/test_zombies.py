@@ -71,7 +71,7 @@ def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipel
         settings=["worker.transaction_timeout_seconds=2"],
     )
     worker.wait_for_fault("transaction.before_commit")
-    wait_until(pipeline.nothing_is_open, "the broker's abort of what was open", seconds=40)
+    wait_until(pipeline.nothing_is_open, "the broker's abort of what was open")
     worker.signal(signal.SIGCONT)
     worker.wait_for_event("task_recovered")
     wait_until(lambda: pipeline.committed() == RECORDS, "all records")

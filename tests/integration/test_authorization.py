@@ -71,7 +71,7 @@ class Guarded:
 
     def create(self, *acls: AclBinding) -> None:
         for future in self.cluster.admin.create_acls(list(acls)).values():
-            future.result(20)
+            future.result(60)
 
     def run(self, environment: Mapping[str, str] | None = None) -> Finished:
         return self.folder.run(
@@ -126,7 +126,7 @@ def test_a_right_that_is_taken_away_stops_a_running_worker(guarded: Guarded) -> 
         guarded.deny(ResourceType.TOPIC, out, AclOperation.DESCRIBE)
         guarded.deny(ResourceType.TOPIC, out, AclOperation.WRITE)
         guarded.feed()
-        assert worker.wait(40) == 2, worker.log
+        assert worker.wait() == 2, worker.log
     finally:
         worker.process.kill()
         worker.process.wait()

@@ -44,7 +44,7 @@ def address() -> Iterator[str]:
 
 
 def ask(address: str, path: str, method: str = "GET") -> tuple[int, HTTPResponse, bytes]:
-    connection = HTTPConnection(address, timeout=10)
+    connection = HTTPConnection(address, timeout=60)
     try:
         connection.request(method, path)
         response = connection.getresponse()

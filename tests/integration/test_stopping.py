@@ -14,6 +14,7 @@ import pytest
 from tests.support.commands import Folder
 from tests.support.logged import logged
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 HALF_A_SESSION_SECONDS = 22.5
 """Whoever does not hear that a member left waits for the end of its session."""
@@ -121,7 +122,7 @@ def test_broker_up_interrupted_leaves_no_broker(tmp_path: Path, begun: str) -> N
         )
     wait_until((tmp_path / "kafka" / begun).exists, begun)
     os.killpg(process.pid, signal.SIGINT)
-    code, log = process.wait(120), (tmp_path / "log").read_text()
+    code, log = process.wait(PATIENCE_SECONDS), (tmp_path / "log").read_text()
     assert code == 2, log
     assert "interrupted before Kafka was up" in log
     assert "Traceback" not in log

@@ -26,6 +26,7 @@ from eosframework.database import Database, migrate
 from eosframework.outbox import emit, publish
 from tests.support.commands import Finished
 from tests.support.pipeline import KEEP, REPOSITORY, WorkerProcess, read_committed, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 PARTITIONS = 3
 
@@ -82,7 +83,7 @@ class OutboxWorld:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         wanted = [NewTopic(self.topic, PARTITIONS, 1, config=KEEP)]
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     @property
     def send(self) -> Callable[..., None]:
@@ -148,12 +149,12 @@ class OutboxWorld:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 
-    def finish(self, *, dsn: str | None = None, seconds: float = 90) -> None:
+    def finish(self, *, dsn: str | None = None, seconds: float = PATIENCE_SECONDS) -> None:
         """Let a healthy relay send what is left, and see it end well."""
         relay = self.start_relay("--until-caught-up", dsn=dsn)
         code = relay.wait(seconds)
@@ -175,7 +176,7 @@ class OutboxWorld:
             found[(message.key() or b"").decode()].append((message.value() or b"").decode())
         return found
 
-    def wait_for(self, count: int, seconds: float = 60) -> None:
+    def wait_for(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until so many messages have arrived."""
         wait_until(
             lambda: sum(map(len, self.arrived().values())) >= count, f"{count} messages", seconds

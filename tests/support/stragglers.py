@@ -182,7 +182,7 @@ def _close(cluster: ProxiedCluster, producer: TransactionalProducer) -> None:
     ending = Producer(
         {"bootstrap.servers": cluster.direct, "transactional.id": producer.transactional_id}
     )
-    ending.init_transactions(30)
+    ending.init_transactions(60)
     ending.close()
 
 
@@ -239,15 +239,15 @@ class _Play:
     def _take_id(self) -> HeldRequest | None:
         """Init, and for a late init also that of a replacement; return what was held of it."""
         if self._case.late is not Late.INIT:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
             return None
         if not self._case.first:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
         held = self._hold()
         if self._case.first:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
         else:
-            self._producer.recycle(30)
+            self._producer.recycle(60)
         return held
 
     def _hold(self) -> HeldRequest:
@@ -267,7 +267,7 @@ class _Play:
         self._write(attempt, NEAR[:1], on_delivery=lambda error, _: ends.append(error))
         self._producer.poll(0)
         held.wait()
-        self._producer.abort_transaction(30)
+        self._producer.abort_transaction(60)
         held.let_repetitions_pass()
         if any(error and error.code() == KafkaError._MSG_TIMED_OUT for error in ends):
             raise _NotPurgedError
@@ -297,11 +297,11 @@ class _Play:
             overtaken.wait()
             self._arrive(held)
             overtaken.let_repetitions_pass()
-            self._producer.flush(10)
+            self._producer.flush(60)
             self._send_position(attempt)
             return
         self._write(attempt, NEAR)
-        self._producer.flush(10)
+        self._producer.flush(60)
         self._send_position(attempt)
         self._arrive(held)
 
@@ -326,17 +326,17 @@ class _Play:
     def _send_position(self, attempt: _Attempt) -> None:
         attempt.position_sent = True
         positions, membership = self._observer.to_commit(attempt.position)
-        self._producer.send_offsets_to_transaction(positions, membership, 30)
+        self._producer.send_offsets_to_transaction(positions, membership, 60)
 
     def _finish(self, attempt: _Attempt, partitions: Sequence[Partition], end: End) -> None:
         self._write(attempt, partitions)
         if not attempt.position_sent:
             self._send_position(attempt)
         if end is End.ABORT:
-            self._producer.flush(10)
-            self._producer.abort_transaction(30)
+            self._producer.flush(60)
+            self._producer.abort_transaction(60)
         else:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(60)
             self._committed.append(attempt)
 
     def _again(self, attempt: _Attempt, error: KafkaException) -> None:
@@ -344,9 +344,9 @@ class _Play:
         for number in range(2, ATTEMPTS + 1):
             if isinstance(error, TransactionAborted):
                 with suppress(KafkaException):
-                    self._producer.abort_transaction(30)
+                    self._producer.abort_transaction(60)
             if self._producer.state is not State.READY:
-                self._producer.recycle(30)
+                self._producer.recycle(60)
             if self._observer.position() == attempt.position:
                 self._committed.append(attempt)
                 return

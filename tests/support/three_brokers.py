@@ -140,7 +140,7 @@ class ThreeBrokers:
     def setting(self, topic: str, name: str) -> str | None:
         """The value of a topic's setting, its own or the brokers' default."""
         admin, resource = self._admin(), ConfigResource(ResourceType.TOPIC, topic)
-        return admin.describe_configs([resource])[resource].result(10)[name].value
+        return admin.describe_configs([resource])[resource].result(60)[name].value
 
     def group_coordinator(self, group: str) -> int:
         count = len(self._metadata().topics[CONSUMER_OFFSETS].partitions)
@@ -177,7 +177,7 @@ class ThreeBrokers:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             settings = KafkaSettings(
-                bootstrap_servers=self._serving()[0], request_timeout_seconds=5
+                bootstrap_servers=self._serving()[0], request_timeout_seconds=10
             )
             try:
                 with Wire(settings) as wire:
@@ -204,7 +204,7 @@ class ThreeBrokers:
 
         def done() -> bool:
             try:
-                admin.incremental_alter_configs([resource])[resource].result(5)
+                admin.incremental_alter_configs([resource])[resource].result(20)
             except (KafkaException, TimeoutError):
                 return False
             return True
@@ -216,7 +216,7 @@ class ThreeBrokers:
 
         def answered() -> bool:
             try:
-                answers.append(self._admin().list_topics(timeout=5))
+                answers.append(self._admin().list_topics(timeout=20))
             except KafkaException:
                 return False
             return True

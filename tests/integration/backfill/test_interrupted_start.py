@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.support.pipeline import REPOSITORY, wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 STARTING = """\
 import signal
@@ -37,8 +38,8 @@ def test_a_jvm_that_is_being_started_ends_with_its_caller() -> None:
     try:
         wait_until(has_jvm, "a JVM is being started")
         caller.send_signal(signal.SIGINT)
-        assert caller.wait(30) != 0
-        wait_until(lambda: not any(map(_runs, found)), "the JVM ends", 10)
+        assert caller.wait(PATIENCE_SECONDS) != 0
+        wait_until(lambda: not any(map(_runs, found)), "the JVM ends")
     finally:
         caller.kill()
         for jvm in filter(_runs, found):

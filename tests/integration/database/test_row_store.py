@@ -311,7 +311,7 @@ def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     pool = ThreadPoolExecutor(1)
     future = pool.submit(call)
     pool.shutdown(wait=False)
-    return lambda: future.result(30)
+    return lambda: future.result(60)
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -94,7 +94,7 @@ class Patient:
                 "transaction.timeout.ms": 20_000,
             }
         )
-        made.init_transactions(30)
+        made.init_transactions(60)
         return made
 
     def doctor(self, *arguments: str) -> Finished:
@@ -121,7 +121,7 @@ class Patient:
         return found
 
     def topics(self) -> set[str]:
-        return set(self.cluster.admin.list_topics(timeout=20).topics)
+        return set(self.cluster.admin.list_topics(timeout=60).topics)
 
 
 Make = Callable[[str, str], Patient]
@@ -194,7 +194,7 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     producer = well.producer(transactional_id)
     producer.begin_transaction()
     producer.produce(well.topic("out"), b"open")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=well.cluster.bootstrap_servers)
     topics, ends = well.topics(), well.cluster.end(well.topic("registry"))
     with Wire(settings) as wire:
@@ -202,7 +202,7 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
         found = well.findings()
         assert describe_transaction(wire, transactional_id) == before
     assert (well.topics(), well.cluster.end(well.topic("registry"))) == (topics, ends)
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
 
     assert transactional_id in found["held-back"][0]["found"]
     assert transactional_id in found["ids-in-use"][0]["about"]
@@ -281,7 +281,7 @@ def test_history_that_the_output_would_delete_or_refuse_is_found_before_it_is_lo
     producer = feeder(well.cluster.bootstrap_servers)
     long_ago = 1_357_000_000_000
     producer.produce(well.topic("in"), b"{}", timestamp=long_ago)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     configure(
         well.cluster,
         well.topic("out"),
@@ -343,7 +343,7 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
         patient = make(cluster.bootstrap_servers, "three")
         topics = [NewTopic(patient.topic(short), 1, 3) for short in ("in", "out")]
         for future in patient.cluster.admin.create_topics(topics).values():
-            future.result(30)
+            future.result(60)
 
         def well() -> bool:
             found = set(patient.findings())
@@ -358,7 +358,7 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
             lagging = patient.findings().get("lagging-replicas", [])
             return any("three.in" in finding["about"] for finding in lagging)
 
-        wait_until(seen, "the broker that is down", seconds=60)
+        wait_until(seen, "the broker that is down")
     finally:
         cluster.kill()
 
@@ -418,7 +418,7 @@ def configure(cluster: Cluster, topic: str, values: dict[str, str]) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in cluster.admin.incremental_alter_configs([resource]).values():
-        future.result(20)
+        future.result(60)
 
 
 def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
@@ -433,7 +433,7 @@ def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
         AclPermissionType.ANY,
     )
     for future in cluster.admin.delete_acls([anything]).values():
-        future.result(20)
+        future.result(60)
 
 
 def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperation) -> None:
@@ -446,4 +446,4 @@ def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperatio
             kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", chosen, permission
         )
         for future in cluster.admin.create_acls([acl]).values():
-            future.result(20)
+            future.result(60)

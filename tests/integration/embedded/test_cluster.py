@@ -31,7 +31,7 @@ def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: 
         everyone = frozenset({1, 2, 3})
         assert all(live_brokers(node.port) == everyone for node in cluster.nodes)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic(topic_name, 3)])[topic_name].result(timeout=30)
+        admin.create_topics([NewTopic(topic_name, 3)])[topic_name].result(60)
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic_name}
         )
@@ -61,7 +61,7 @@ def test_a_cluster_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
 
-    assert broker.wait(timeout=20) is None
+    assert broker.wait(timeout=60) is None
 
 
 def test_the_java_of_the_wheel_runs_a_broker(

@@ -55,7 +55,7 @@ def test_a_fenced_producer_gets_fenced_from_every_call_and_fatal_from_produce(
     zombie = broker.begun("fenced")
     zombie.produce(topic, b"x")
     zombie.flush()
-    broker.producer("fenced").init_transactions(20)
+    broker.producer("fenced").init_transactions(60)
     group = broker.consumer().consumer_group_metadata()
     seen: Seen = [
         (error_of(zombie.commit_transaction), "commit"),
@@ -78,7 +78,7 @@ def test_flush_of_a_fenced_producer_with_callbacks_raises_something_no_except_ma
     zombie = broker.begun("callbacks")
     zombie.produce(topic, b"x")
     zombie.flush()
-    broker.producer("callbacks").init_transactions(20)
+    broker.producer("callbacks").init_transactions(60)
     zombie.produce(topic, b"y", on_delivery=lambda error, message: None)
     error = error_of(zombie.flush)
     raised = exception_for(error, Call.PRODUCE, transactional_id="callbacks")
@@ -171,7 +171,7 @@ def test_calls_out_of_order_are_the_programs_fault(broker: Provocateur) -> Seen:
     producer = broker.producer()
     group = broker.consumer().consumer_group_metadata()
     seen: Seen = [(error_of(producer.begin_transaction), "begin")]
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     seen += [
         (error_of(producer.produce, topic, b"x"), "produce"),
         (error_of(producer.commit_transaction), "commit"),
@@ -286,7 +286,7 @@ def test_a_consumer_that_was_not_polled_in_time_is_told(broker: Provocateur) -> 
     admin = AdminClient({"bootstrap.servers": broker.cluster.bootstrap_servers})
 
     def nobody_is_there() -> bool:
-        return not admin.describe_consumer_groups([group])[group].result(20).members
+        return not admin.describe_consumer_groups([group])[group].result(60).members
 
     wait_until(nobody_is_there, "the member's leave")
     return [(error_from_poll(consumer), "consume")]

@@ -54,7 +54,7 @@ class Application:
         producer = Producer(client_properties(self.settings.kafka, "producer"))
         for number in range(RECORDS):
             producer.produce(self.source, str(number), partition=number % 2)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def commit(self, ledger: RegistryLedger, partition: int, offset: int) -> None:
         """One transaction of a task: its marker, its offset."""
@@ -64,7 +64,7 @@ class Application:
                 "transactional.id": f"{self.name}-part-{partition}",
             }
         )
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         producer.begin_transaction()
         marker = ledger.marker("part", TopicPartition(self.source, partition))
         if marker is not None:
@@ -76,7 +76,7 @@ class Application:
             [KafkaTopicPartition(self.source, partition, offset)],
             consumer.consumer_group_metadata(),
         )
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
         consumer.close()
 
     def starting_offsets(self, ledger: RegistryLedger) -> list[int | None]:
@@ -161,13 +161,13 @@ def test_a_marker_of_an_aborted_transaction_marks_nothing(application: Applicati
             "transactional.id": f"{application.name}-part-0",
         }
     )
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     marker = ledger.marker("part", TopicPartition(application.source, 0))
     assert marker is not None
     producer.produce(*marker)
-    producer.flush(20)
-    producer.abort_transaction(20)
+    producer.flush(60)
+    producer.abort_transaction(60)
     assert application.registry().refresh().committed == {}
 
 
@@ -196,7 +196,7 @@ def test_deleted_offsets_are_refused_until_positions_are_set(application: Applic
     application.commit(ledger, 0, 3)
     application.commit(ledger, 1, 4)
     admin = AdminClient(client_properties(application.settings.kafka, "admin"))
-    admin.delete_consumer_groups([application.name])[application.name].result(20)
+    admin.delete_consumer_groups([application.name])[application.name].result(60)
     with pytest.raises(StartRefused, match=r"in\[0\], .*in\[1\] before"):
         application.start()
     with pytest.raises(StartRefused, match="committed offset is gone"):
@@ -234,7 +234,7 @@ def test_a_changed_number_of_partitions_is_refused_until_accepted(application: A
     ledger = application.start()
     application.commit(ledger, 0, 3)
     admin = AdminClient(client_properties(application.settings.kafka, "admin"))
-    admin.create_partitions([NewPartitions(application.source, 3)])[application.source].result(20)
+    admin.create_partitions([NewPartitions(application.source, 3)])[application.source].result(60)
     deadline = time.monotonic() + 20
     while (
         application.admin.describe_topics([application.source])[application.source].partitions < 3
@@ -350,7 +350,7 @@ def test_a_stop_past_the_offset_retention_is_refused_and_nothing_read_again(
     def expired() -> bool:
         return forgotten.admin.committed(forgotten.name, partition)[0].offset is None
 
-    wait_until(expired, "the end of the offset's retention", 150)
+    wait_until(expired, "the end of the offset's retention")
     with pytest.raises(StartRefused, match=r"in\[0\] before, and the committed offset is gone"):
         forgotten.start()
     set_to(forgotten, f"{forgotten.source}[0]=3")
