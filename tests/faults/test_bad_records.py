@@ -98,7 +98,7 @@ def test_a_record_that_outlasts_its_transaction_is_named(
     one_stream: Callable[..., Pipeline],
 ) -> None:
     pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
-    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=2"])
+    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=5"])
     assert worker.wait() == 2, worker.log[-3000:]
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log

@@ -38,7 +38,7 @@ def running_pipeline(
 ) -> Pipeline:
     pipeline = Pipeline(cluster.bootstrap_servers, unique_name("app"), directory / "pipeline")
     pipeline.feed(RECORDS)
-    short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
+    short = ["kafka.request_timeout_seconds=10", "worker.transaction_timeout_seconds=20"]
     pipeline.start_worker(settings=short, faults=faults)
     wait_until(lambda: pipeline.committed() > 0, "a first commit")
     return pipeline

@@ -139,7 +139,7 @@ def test_a_wrong_secret_is_not_told(
     world.folder.write("app.yaml", TOPOLOGY.replace("NAME", unique_name("app")))
     world.folder.write("password/database.dsn", f"postgresql://nobody:{WRONG}@127.0.0.1:1/none")
     world.folder.write(f"password/{file}", content)
-    patience = {"EOS_KAFKA__REQUEST_TIMEOUT_SECONDS": "5"}
+    patience = {"EOS_KAFKA__REQUEST_TIMEOUT_SECONDS": "10"}
 
     done = world.run("plan", "app.yaml", own=LOUD | patience)
 

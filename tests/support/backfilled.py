@@ -83,7 +83,8 @@ class AttemptProcess:
 
     @property
     def said(self) -> str:
-        return (self.directory / "log").read_text(errors="replace")
+        log = self.directory / "log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int | None:
         """Wait for its end, and return the exit code."""

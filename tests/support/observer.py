@@ -22,8 +22,9 @@ from tests.support.pipeline import COORDINATOR_MOVES, wait_until
 from tests.support.waiting import PATIENCE_SECONDS
 
 GROUP = "stragglers"
-ENDED_SECONDS = 3.0
-"""After an end was decided, its markers follow within milliseconds."""
+ENDED_SECONDS = 30.0
+"""After an end was decided, its markers follow within milliseconds, on a busy machine within
+seconds. What nobody ends is ended by the brokers after a minute, the default of librdkafka."""
 
 _ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
 

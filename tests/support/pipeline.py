@@ -93,7 +93,14 @@ class WorkerProcess:
         return (self.fault_directory / f"{point}.fired").exists()
 
     def wait_for_fault(self, point: str, seconds: float = PATIENCE_SECONDS) -> None:
-        wait_until(lambda: self.fired(point), f"fault {point}\n{self.log[-4000:]}", seconds)
+        def happened() -> bool:
+            ended = self.process.poll() is not None
+            assert self.fired(point) or not ended, (
+                f"it ended with {self.process.returncode} before {point}:\n{self.log[-4000:]}"
+            )
+            return self.fired(point)
+
+        wait_until(happened, f"fault {point} in {self.fault_directory}", seconds)
 
     def release(self) -> None:
         """Let whatever a fault or function holds go on."""

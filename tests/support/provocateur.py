@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
 from eosframework.kafka.properties import client_properties
+from tests.support.acls import wait_until_known
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -77,6 +78,7 @@ class Provocateur:
         )
         for future in self._admin.create_acls([denial]).values():
             future.result(60)
+        wait_until_known(self._admin, [denial])
 
     @contextmanager
     def hung(self) -> Iterator[None]:

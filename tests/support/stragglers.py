@@ -30,6 +30,7 @@ from tests.support import proxy
 from tests.support.observer import FAR, NEAR, Observer, Partition, Seen
 from tests.support.proxied import ProxiedCluster
 from tests.support.proxy import HeldRequest
+from tests.support.waiting import wait_until
 
 POSITIONS = 10
 """How far each transaction moves the committed position."""
@@ -155,19 +156,23 @@ def play(
         protection: whether the producer is protected.
         watch: how the producer sees its process's connections; None: as always.
     """
+    # A record that is to be purged has to be queued again, not in flight, when the abort begins.
+    backoff_ms = 500 if case.is_purged_record else 10
     for number in range(1, ATTEMPTS + 1):
+        broken: list[KafkaError] = []
         producer = TransactionalProducer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "transactional.id": f"{transactional_id}.{number}",
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 50,
+                "reconnect.backoff.ms": backoff_ms,
+                "reconnect.backoff.max.ms": 5 * backoff_ms,
+                "error_cb": broken.append,
             },
             protection=protection,
             watch=watch,
         )
         try:
-            return _Play(cluster, observer, producer, case).run()
+            return _Play(cluster, observer, producer, case, broken).run()
         except _NotPurgedError:
             continue
         finally:
@@ -212,8 +217,10 @@ class _Play:
         observer: Observer,
         producer: TransactionalProducer,
         case: Case,
+        broken: list[KafkaError],
     ) -> None:
         self._cluster = cluster
+        self._broken = broken
         self._observer = observer
         self._producer = producer
         self._name = producer.transactional_id
@@ -267,10 +274,15 @@ class _Play:
         self._write(attempt, NEAR[:1], on_delivery=lambda error, _: ends.append(error))
         self._producer.poll(0)
         held.wait()
+        wait_until(self._has_noticed, "librdkafka's notice that its connection broke")
         self._producer.abort_transaction(60)
         held.let_repetitions_pass()
         if any(error and error.code() == KafkaError._MSG_TIMED_OUT for error in ends):
             raise _NotPurgedError
+
+    def _has_noticed(self) -> bool:
+        self._producer.poll(0)
+        return bool(self._broken)
 
     def _second(self, held: HeldRequest, end: End) -> None:
         attempt = self._begin(2)

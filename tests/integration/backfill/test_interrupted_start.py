@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -47,8 +48,17 @@ def test_a_jvm_that_is_being_started_ends_with_its_caller() -> None:
 
 
 def _jvms(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in processes if _runs(p) and "java" in " ".join(p.cmdline()[:1])]
+    return [p for p in processes if _runs(p) and "java" in _program(p)]
+
+
+def _program(process: psutil.Process) -> str:
+    """Return what a process runs; nothing if it has ended meanwhile."""
+    with suppress(psutil.Error):
+        return "".join(process.cmdline()[:1])
+    return ""
 
 
 def _runs(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

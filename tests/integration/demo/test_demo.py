@@ -32,7 +32,7 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
         "torn": 0,
         "kills": 3,
     }
-    assert seconds < 80
+    assert seconds < 500, "it takes 40 s where nothing else runs"
     assert demo.told().count("SIGKILL to pid") == 3
     assert demo.left_running() == []
     assert list(demo.directory.iterdir()) == [demo.story]

@@ -32,10 +32,12 @@ from eosframework.kafka.transactions.coordinators import describe_transaction
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
+from tests.support.acls import wait_until_known
 from tests.support.commands import Cluster, Finished, Folder
 from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
 from tests.support.pipeline import wait_until
+from tests.support.waiting import within
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 UNWELL = {
@@ -86,12 +88,12 @@ class Patient:
         assert self.cluster.committed(self.name, self.topic("in")) is None
         self.producer("somebody")
 
-    def producer(self, transactional_id: str) -> Producer:
+    def producer(self, transactional_id: str, timeout_ms: int = 20_000) -> Producer:
         made = Producer(
             {
                 "bootstrap.servers": self.cluster.bootstrap_servers,
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": 20_000,
+                "transaction.timeout.ms": timeout_ms,
             }
         )
         made.init_transactions(60)
@@ -191,7 +193,7 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     well.cluster.feed(well.topic("in"), b'{"n": 1}')
     assert well.folder.run("run-worker", "app.yaml", "--until-caught-up").exit_code == 0
     transactional_id = f"{well.name}-copied-0"
-    producer = well.producer(transactional_id)
+    producer = well.producer(transactional_id, timeout_ms=600_000)
     producer.begin_transaction()
     producer.produce(well.topic("out"), b"open")
     assert producer.flush(60) == 0
@@ -328,7 +330,7 @@ def test_the_clock_of_this_host_is_measured_against_the_controllers(
         monkeypatch.setattr(probing, "time", Ahead)
         other = probing.controller_clock(wire)
     assert abs(same.ahead) <= same.uncertainty + timedelta(seconds=0.1)
-    assert -41 < other.ahead.total_seconds() < -39
+    assert abs(other.ahead + timedelta(seconds=40)) <= other.uncertainty + timedelta(seconds=1)
 
 
 def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: Make) -> None:
@@ -366,14 +368,11 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
 def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        started = time.monotonic()
         default = ("--set", "kafka.request_timeout_seconds=10")
-        done = make(server, "nobody").doctor("--json", *default)
-        taken = time.monotonic() - started
+        done = within(10, lambda: make(server, "nobody").doctor("--json", *default))
     assert done.exit_code == 1
     assert f"no broker at {server} answered within 4 s" in done.error
     assert done.json == {"error": done.error}
-    assert taken < 10
 
 
 def test_a_cluster_that_refuses_connections_is_named(make: Make) -> None:
@@ -433,7 +432,7 @@ def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
         AclPermissionType.ANY,
     )
     for future in cluster.admin.delete_acls([anything]).values():
-        future.result(60)
+        wait_until_known(cluster.admin, future.result(60), there=False)
 
 
 def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperation) -> None:
@@ -447,3 +446,4 @@ def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperatio
         )
         for future in cluster.admin.create_acls([acl]).values():
             future.result(60)
+        wait_until_known(cluster.admin, [acl])

@@ -62,7 +62,14 @@ def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
     members: list[Member] = []
 
     def join_one(instance: str | None = None, *, start: int = 0) -> Member:
-        group = GroupSettings(topic, instance, heartbeat_interval_seconds=0.2)
+        # Partitions are handed over by a leave: the end of a session would be waited for longer.
+        group = GroupSettings(
+            topic,
+            instance,
+            session_timeout_seconds=600,
+            heartbeat_interval_seconds=0.2,
+            max_poll_interval_seconds=600,
+        )
         log = KafkaInputLog({"bootstrap.servers": kafka.bootstrap_servers}, group)
         member = Member(log, start)
         log.subscribe([topic], member)

@@ -34,7 +34,12 @@ def make(kafka: KafkaService, topic: str) -> Iterator[Callable[..., Transactiona
     made: list[TransactionalProducer] = []
 
     def make_one(**options: Any) -> TransactionalProducer:
-        config = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic}
+        # What is still open is ended by the producer: the broker would wait longer than the tests.
+        config = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": topic,
+            "transaction.timeout.ms": 600_000,
+        }
         producer = TransactionalProducer(config, **options)
         made.append(producer)
         producer.init_transactions(60)
