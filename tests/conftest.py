@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 pytest_plugins = ["eosframework.testing.fixtures"]
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("untimed")
 
 UNIT = Path(__file__).parent / "unit"
-UNIT_TIMEOUT_SECONDS = 20
+UNIT_TIMEOUT_SECONDS = 120
 
 SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",

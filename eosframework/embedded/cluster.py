@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from eosframework.embedded.class_archive import class_archive, recording, sharing
-from eosframework.embedded.folder import exclusively
+from eosframework.embedded.folder import START_SECONDS, exclusively
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
 from eosframework.embedded.java import find_java
@@ -97,7 +97,7 @@ def start_kafka(
     heap_megabytes: int = 512,
     fast_start: bool = False,
     detached: bool = False,
-    deadline_seconds: float = 60,
+    deadline_seconds: float = START_SECONDS,
 ) -> KafkaCluster:
     """Start a cluster on the data in `data_dir`, or a new one if there is none.
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from eosframework.errors import ConfigurationError
 
+START_SECONDS = 180.0
+"""A server serves within seconds; on a busy machine it takes many times longer, and a process that
+ends is not waited for."""
+
 _TAIL_LINES = 15
 
 

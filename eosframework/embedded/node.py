@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.embedded.folder import tail_of
+from eosframework.embedded.folder import START_SECONDS, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.errors import ComponentFailed
 
@@ -55,7 +55,7 @@ class Node:
         process = self._process()
         return process.pid if process else None
 
-    def start(self, *, deadline_seconds: float = 60) -> None:
+    def start(self, *, deadline_seconds: float = START_SECONDS) -> None:
         """Start the process on its port and its data, and wait until it serves.
 
         Raises:

@@ -41,7 +41,7 @@ class World:
             batch_bytes=batch_bytes,
             name=self.name,
             shards=shards,
-            idle_seconds=60,
+            idle_seconds=600,
             prepare=lambda: migrate(database),
         )
         source.connect()
@@ -319,9 +319,9 @@ def test_publishing_wakes_whoever_waits(world: World) -> None:
     started = time.monotonic()
     thread = threading.Timer(0.2, world.publish, ["a"])
     thread.start()
-    source.wait(60)
+    source.wait(600)
     thread.join()
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 300
 
 
 @pytest.mark.parametrize("between", ["nothing", "take_in", "relays", "look"])
@@ -385,8 +385,8 @@ def test_publishing_while_it_reads_ahead_wakes_as_well(world: World) -> None:
     world.publish("c")
     source.read(0, batch.position, 1)
     started = time.monotonic()
-    source.wait(60)
-    assert time.monotonic() - started < 30
+    source.wait(600)
+    assert time.monotonic() - started < 300
 
 
 def test_candidates_are_all_that_the_outbox_holds_with_their_ids(world: World) -> None:

@@ -91,11 +91,11 @@ def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(f"{name}.in", 1, 1), NewTopic(f"{name}.out", 1, 1)]
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(60)
     producer = feeder(bootstrap_servers)
     for number in range(5):
         producer.produce(f"{name}.in", str(number).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=bootstrap_servers)
     log = KafkaInputLog(client_properties(settings, Role.CONSUMER), GroupSettings(name))
     outputs = KafkaOutputs(client_properties(settings, Role.PRODUCER))

@@ -25,7 +25,7 @@ def test_who_goes_first_leaves_the_engine_to_the_others(container_engine: Engine
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
         check=True,
     )
     assert another.stdout.strip() == container_engine.host

@@ -18,7 +18,7 @@ from tests.support.engine import Engine
 from tests.support.local_images import IMAGES, MADE_OF
 from tests.support.pipeline import wait_until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2400)
 """The first test that needs an image has it pulled or built."""
 
 QUICK = {"KAFKA_HEAP_OPTS": "-Xmx256m", "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:TieredStopAtLevel=1"}
@@ -61,7 +61,7 @@ def test_python_and_pip_run_under_their_official_names(need_images: NeedImages, 
     need_images(["python"])
     script = "python --version && pip list"
     container = run("python", command=["sh", "-c", script])
-    assert container.wait(timeout=300)["StatusCode"] == 0, container.logs()
+    assert container.wait(timeout=900)["StatusCode"] == 0, container.logs()
     assert container.logs().startswith(b"Python 3.11.")
 
 
@@ -70,7 +70,7 @@ def test_kafka_without_variables_serves_and_stops_in_order(
 ) -> None:
     need_images(["kafka"])
     container = run("kafka", environment=QUICK)
-    wait_until(lambda: b"Kafka Server started" in container.logs(), "a broker", 300)
+    wait_until(lambda: b"Kafka Server started" in container.logs(), "a broker", 900)
     assert f"Kafka version: {KAFKA_VERSION}".encode() in container.logs()
     container.stop(timeout=60)
     assert container.wait()["StatusCode"] in (0, 143)
@@ -92,7 +92,7 @@ def test_postgres_makes_what_its_variables_and_scripts_say_once(
     )
     for _ in range(2):
         dsn = f"postgresql://me:s'ecret@127.0.0.1:{port_of(container, 5432)}/own"
-        wait_until(lambda dsn=dsn: serves(container, dsn), "a server", 300)
+        wait_until(lambda dsn=dsn: serves(container, dsn), "a server", 900)
         with psycopg.connect(dsn) as connection:
             assert connection.execute("TABLE mine").fetchall() == [(1,)]
             assert connection.execute("SHOW wal_level").fetchone() == ("logical",)
@@ -102,7 +102,7 @@ def test_postgres_makes_what_its_variables_and_scripts_say_once(
 def test_postgres_without_a_password_is_refused(need_images: NeedImages, run: Run) -> None:
     need_images(["postgres"])
     container = run("postgres")
-    assert container.wait(timeout=300)["StatusCode"] == 1
+    assert container.wait(timeout=900)["StatusCode"] == 1
     assert b"POSTGRES_PASSWORD" in container.logs()
 
 

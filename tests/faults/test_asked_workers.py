@@ -44,7 +44,7 @@ def scanned(worker: WorkerProcess) -> list[dict[str, Any]] | None:
     serving = worker.events("http_serving")
     if not serving:
         return None
-    connection = HTTPConnection(str(serving[0]["address"]), timeout=10)
+    connection = HTTPConnection(str(serving[0]["address"]), timeout=60)
     try:
         connection.request("GET", f"/state/{STORE}?limit=1000")
         response = connection.getresponse()
@@ -81,7 +81,7 @@ def asked(workers: Sequence[WorkerProcess]) -> Iterator[Callable[[], int]]:
     finally:
         over.set()
         for thread in threads:
-            thread.join(60)
+            thread.join()
     assert wrong == []
 
 

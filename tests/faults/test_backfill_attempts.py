@@ -14,6 +14,7 @@ from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.backfilled import QUICK, Backfill
 from tests.support.pipeline import Pipeline, wait_until
 from tests.support.totals import Totals
+from tests.support.waiting import PATIENCE_SECONDS
 
 FENCED = 3
 """The exit code of an attempt that another one took its task from."""
@@ -86,9 +87,21 @@ def test_an_attempt_that_merely_starts_does_not_fence_one_that_is_well(
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(3000)
     backfill = make_backfill(pipeline)
-    slow = {"EOS_TEST_ROW_SECONDS": "0.15"}
-    first = backfill.start("doubled", 0, 0, environment=slow)
-    second = backfill.start("doubled", 0, 1, fault="takeover.before_init=kill")
+    first = backfill.start(
+        "doubled",
+        0,
+        0,
+        fault="transaction.before_commit=hold@2",
+        settings=["worker.transaction_timeout_seconds=300"],
+        environment={"EOS_TEST_ROW_SECONDS": "0.4"},
+    )
+    first.wait_for_fault("transaction.before_commit")
+    # What is left takes the first one longer than the second one would wait for a silent one, and
+    # each of its rows takes so much less that a busy machine does not make it look silent.
+    patient = ["backfill.stall_seconds=10"]
+    second = backfill.start("doubled", 0, 1, fault="takeover.before_init=kill", settings=patient)
+    wait_until(lambda: "attempt_watches" in second.said, "a second attempt that watches")
+    first.release()
     complete = first.progress()
     assert second.progress() == complete
     assert not second.fired("takeover.before_init")
@@ -125,7 +138,7 @@ def test_what_a_killed_attempt_left_open_is_ended_and_not_waited_for(
     killed.ends_with(-signal.SIGKILL)
     [ended] = end_leftovers(backfill.log, pipeline.name, backfill.settings, decided_seconds=0)
     assert ended == f"{pipeline.name}-backfill.history.doubled-0"
-    assert backfill.log.is_decided(60)
+    assert backfill.log.is_decided(PATIENCE_SECONDS)
     assert end_leftovers(backfill.log, pipeline.name, backfill.settings) == []
     assert backfill.run("doubled", 0, of_log=True).records == 3000
     assert pipeline.verify().clean
@@ -140,7 +153,12 @@ def test_attempts_with_ids_of_their_own_would_double_records(
     backfill = make_backfill(pipeline)
     own_ids = {"EOS_TEST_OWN_IDS": "1"}
     first = backfill.start(
-        "doubled", 0, 0, fault="transaction.after_produce=stop@5", environment=own_ids
+        "doubled",
+        0,
+        0,
+        fault="transaction.after_produce=stop@5",
+        settings=["worker.transaction_timeout_seconds=300"],
+        environment=own_ids,
     )
     first.wait_for_fault("transaction.after_produce")
     assert backfill.start("doubled", 0, 1, environment=own_ids).progress().complete
@@ -155,7 +173,7 @@ def test_an_attempt_whose_transaction_expired_goes_on_if_nobody_else_came(
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(3000)
     backfill = make_backfill(pipeline)
-    short = ["worker.transaction_timeout_seconds=2", "backfill.chunk_records=100000"]
+    short = ["worker.transaction_timeout_seconds=10", "backfill.chunk_records=100000"]
     attempt = backfill.start(
         "doubled",
         0,
@@ -190,7 +208,7 @@ def test_attempts_go_on_after_their_broker_was_killed_and_restarted(
     name = unique_name("app")
     totals = Totals(own_kafka.bootstrap_servers, name, tmp_path / name, partitions=1)
     totals.feed(2000)
-    short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
+    short = ["kafka.request_timeout_seconds=10", "worker.transaction_timeout_seconds=20"]
     backfill = make_backfill(totals, [*SMALL_CHUNKS, *short])
     backfill.run("totals", 0, of_log=True)
     backfill.run("latest.keyed", 0)

@@ -79,7 +79,9 @@ def stopped(history: HandedOver, point: str) -> Program:
 def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedOver) -> None:
     history.make_history(RECORDS)
     cutover = history.start_command(
-        "backfill cutover", "--job", "history", faults=["transaction.before_commit=hold@1"]
+        "backfill cutover",
+        *("--job", "history", "--set", "worker.transaction_timeout_seconds=300"),
+        faults=["transaction.before_commit=hold@1"],
     )
     faults = history.fault_directory
     wait_until((faults / "transaction.before_commit.fired").exists, "the cutover's commit")
@@ -135,7 +137,8 @@ def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share
 
 def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: HandedOver) -> None:
     history.make_history(100)
-    worker = history.work("early", faults=["takeover.before_init=stop@1"])
+    # It is held and not stopped: its session must not be over when the cutover looks.
+    worker = history.work("early", faults=["takeover.before_init=hold@1"])
     worker.wait_for_fault("takeover.before_init")
     refused = history.cutover()
     assert refused.exit_code == 1

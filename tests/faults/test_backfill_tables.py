@@ -19,10 +19,16 @@ from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
-from tests.support.pipeline import wait_until
+from tests.support.pipeline import WorkerProcess, wait_until
 from tests.support.programs import REPOSITORY
 
 RECORDS = 2000
+
+SESSIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+"""Who else is connected; a server may notice a moment later that a client is gone."""
 
 
 class Carriers:
@@ -31,7 +37,7 @@ class Carriers:
     def __init__(self, dsn: str, directory: Path) -> None:
         self.dsn = dsn
         self.directory = directory
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[WorkerProcess] = []
         migrate(Database(DatabaseSettings(dsn=SecretStr(dsn))))
         self.see("CREATE TABLE numbers (n integer)")
 
@@ -42,22 +48,25 @@ class Carriers:
         faults: Sequence[str] = (),
         pause_seconds: float = 0,
         stall_seconds: float = 1.5,
-    ) -> subprocess.Popen[str]:
+        gate: Path | None = None,
+    ) -> WorkerProcess:
         command = [sys.executable, "-m", "tests.support.table_carrier", self.dsn, "history"]
-        process = subprocess.Popen(
-            [*command, *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
-            cwd=REPOSITORY,
-            env=os.environ
-            | {
-                "EOS_TEST_FAULTS": ";".join(faults),
-                "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.running.append(process)
-        return process
+        log_file = self.directory / f"carrier{len(self.running)}.log"
+        with log_file.open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
+                cwd=REPOSITORY,
+                env=os.environ
+                | {
+                    "EOS_TEST_FAULTS": ";".join(faults),
+                    "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
+                    "EOS_TEST_GATE": str(gate or ""),
+                },
+                stdout=log,
+                stderr=log,
+            )
+        self.running.append(WorkerProcess(process, log_file, self.directory))
+        return self.running[-1]
 
     def see(self, query: str) -> list[Any]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -75,10 +84,10 @@ class Carriers:
         return (self.directory / f"{point}.fired").exists()
 
     def stop(self) -> None:
-        for process in self.running:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        for carrier in self.running:
+            if carrier.process.poll() is None:
+                carrier.process.kill()
+            carrier.process.wait()
 
 
 @pytest.fixture
@@ -88,10 +97,9 @@ def carriers(database: str, tmp_path: Path) -> Iterator[Carriers]:
     made.stop()
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
+def ended(carrier: WorkerProcess) -> tuple[int, str]:
     """Exit code, and everything that was said."""
-    out, err = process.communicate(timeout=seconds)
-    return process.returncode, out + err
+    return carrier.wait(), carrier.log
 
 
 def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: Carriers) -> None:
@@ -105,6 +113,7 @@ def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: C
         assert ended(killed)[0] == -signal.SIGKILL
         assert carriers.fired(fault.partition("=")[0])
     assert 0 < len(carriers.numbers()) < RECORDS
+    wait_until(lambda: carriers.see(SESSIONS) == [(0,)], "the end of the last one's session")
     code, said = ended(carriers.start(1))  # nobody else is connected, so it need not wait
     assert code == 0, said
     assert "attempt_watches" not in said
@@ -113,9 +122,12 @@ def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: C
 
 
 def test_an_attempt_that_is_well_is_not_taken_over_by_one_that_starts(carriers: Carriers) -> None:
-    first = carriers.start(pause_seconds=0.5)
+    gate = carriers.directory / "gate"
+    first = carriers.start(pause_seconds=0.5, gate=gate)
     wait_until(lambda: len(carriers.numbers()) > 0, "rows of the first attempt")
     second = carriers.start(1, stall_seconds=20)
+    wait_until(lambda: "attempt_watches" in second.log, "a second attempt that watches")
+    gate.touch()
     code, said = ended(second)
     assert code == 0, said
     assert "attempt_watches" in said
@@ -133,7 +145,7 @@ def test_an_attempt_that_stands_still_is_taken_over_and_doubles_nothing_when_it_
     code, err = ended(second)
     assert code == 0, err
     assert carriers.numbers() == list(range(RECORDS))
-    zombie.send_signal(signal.SIGCONT)
+    zombie.signal(signal.SIGCONT)
     ended(zombie)
     assert carriers.numbers() == list(range(RECORDS))
     assert carriers.position()[1] == RECORDS

@@ -79,7 +79,7 @@ def test_a_refused_record_is_found_among_those_of_partitions_that_share_a_produc
     worker = pipeline.start_worker(
         settings=["worker.partitions_per_producer=3"], until_caught_up=True
     )
-    assert worker.wait(90) == 0, worker.log[-3000:]
+    assert worker.wait() == 0, worker.log[-3000:]
     assert worker.events("output_rejected")
     assert numbers(pipeline) == [n for n in range(100) if n != 13]
     [letter] = pipeline.read(f"{pipeline.name}.dead")
@@ -98,7 +98,7 @@ def test_a_record_that_outlasts_its_transaction_is_named(
     one_stream: Callable[..., Pipeline],
 ) -> None:
     pipeline = one_stream("never_return_at_thirteen", "fail", partitions=1)
-    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=2"])
+    worker = pipeline.start_worker(settings=["worker.transaction_timeout_seconds=5"])
     assert worker.wait() == 2, worker.log[-3000:]
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log

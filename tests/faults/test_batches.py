@@ -36,7 +36,7 @@ def test_a_worker_killed_amid_batches_is_replaced_without_a_trace(
         faults=["transaction.after_produce=kill@3"],
         until_caught_up=True,
     )
-    assert supervisor.wait(120) == 0, supervisor.log[-4000:]
+    assert supervisor.wait() == 0, supervisor.log[-4000:]
     assert supervisor.fired("transaction.after_produce")
     assert supervisor.events("worker_died")
     verdict = pipeline.verify()

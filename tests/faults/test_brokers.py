@@ -38,7 +38,7 @@ def running_pipeline(
 ) -> Pipeline:
     pipeline = Pipeline(cluster.bootstrap_servers, unique_name("app"), directory / "pipeline")
     pipeline.feed(RECORDS)
-    short = ["kafka.request_timeout_seconds=4", "worker.transaction_timeout_seconds=8"]
+    short = ["kafka.request_timeout_seconds=10", "worker.transaction_timeout_seconds=20"]
     pipeline.start_worker(settings=short, faults=faults)
     wait_until(lambda: pipeline.committed() > 0, "a first commit")
     return pipeline
@@ -46,7 +46,7 @@ def running_pipeline(
 
 def finish_and_verify(pipeline: Pipeline) -> None:
     worker = pipeline.workers[0]
-    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "all records", seconds=120)
+    wait_until(lambda: pipeline.committed() == 2 * RECORDS, "all records")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
     verdict = pipeline.verify()
@@ -81,7 +81,7 @@ def test_a_commit_that_a_standing_broker_leaves_in_doubt_is_resolved_when_it_goe
         worker.wait_for_fault(point)
         node.suspend()
         worker.release()
-        worker.wait_for_event("outcome_unknown", seconds=90)
+        worker.wait_for_event("outcome_unknown")
         node.resume()
         worker.wait_for_event("task_recovered")
         finish_and_verify(pipeline)

@@ -21,7 +21,8 @@ RECORDS = 400
 TOGETHER = "worker.commit_interval_seconds=2"
 """What is fed just after a commit is in one round: one whose commit is held would keep the next."""
 
-SHORT = ["worker.session_timeout_seconds=6", "worker.heartbeat_interval_seconds=0.5"]
+SHORT_SESSION = ["worker.session_timeout_seconds=6"]
+SHORT = [*SHORT_SESSION, "worker.heartbeat_interval_seconds=0.5"]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,11 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     """The worker stands still while its commits are on their way, until its session is over."""
     pipeline = behind_proxy
     pipeline.feed(RECORDS)
-    settings = [f"kafka.bootstrap_servers={cluster.bootstrap_servers}", TOGETHER, *SHORT]
+    settings = [
+        f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
+        "worker.transaction_timeout_seconds=300",
+        *(TOGETHER, *SHORT),
+    ]
     first = pipeline.start_worker(instance="one", settings=settings)
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
     commits = [
@@ -57,7 +62,7 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     ]
     pipeline.feed(RECORDS)
     for commit in commits:
-        commit.wait(30)
+        commit.wait()
     first.signal(signal.SIGSTOP)
     if arrives == "before_the_successor":
         assert not any(commit.deliver() for commit in commits)
@@ -88,7 +93,7 @@ def test_a_commit_in_flight_when_a_second_worker_joins_is_decided_before_the_par
 ) -> None:
     pipeline = behind_proxy
     pipeline.feed(RECORDS)
-    settings = ["worker.transaction_timeout_seconds=4", *SHORT]
+    settings = ["worker.transaction_timeout_seconds=8", *SHORT]
     behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
     first = pipeline.start_worker(instance="one", settings=[behind, *settings])
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
@@ -116,13 +121,14 @@ def test_two_workers_with_the_same_ids_do_not_fence_each_other_for_ever(
     """They are in different groups, so each of them owns every partition, for all it knows."""
     pipeline = make_pipeline(partitions=1)
     pipeline.feed(RECORDS)
-    first = pipeline.start_worker(instance="one", settings=SHORT)
+    # Fences are counted within thirty heartbeats, and a machine that is slow makes them rare.
+    first = pipeline.start_worker(instance="one", settings=SHORT_SESSION)
     wait_until(lambda: pipeline.committed() == RECORDS, "a first batch")
     rival_group = f"{pipeline.name}.rival"
     commit_as(rival_group, pipeline, RECORDS)
     before = epoch(pipeline)
     rival = pipeline.start_worker(
-        instance="two", settings=SHORT, environment={"EOS_TEST_GROUP": rival_group}
+        instance="two", settings=SHORT_SESSION, environment={"EOS_TEST_GROUP": rival_group}
     )
     workers = [first, rival]
 
@@ -164,13 +170,13 @@ def commit_as(group: str, pipeline: Pipeline, offset: int) -> None:
 
 def committed_by(group: str, pipeline: Pipeline) -> int:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": group})
-    [position] = consumer.committed([TopicPartition(pipeline.source, 0)], timeout=20)
+    [position] = consumer.committed([TopicPartition(pipeline.source, 0)], timeout=60)
     consumer.close()
     return position.offset
 
 
 def end(pipeline: Pipeline) -> int:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": "watcher"})
-    _, high = consumer.get_watermark_offsets(TopicPartition(pipeline.source, 0), timeout=20)
+    _, high = consumer.get_watermark_offsets(TopicPartition(pipeline.source, 0), timeout=60)
     consumer.close()
     return high

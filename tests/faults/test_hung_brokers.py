@@ -20,8 +20,8 @@ from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 pytestmark = pytest.mark.slow
 
 RECORDS = 2000
-REQUEST_SECONDS, TRANSACTION_SECONDS, STOP_SECONDS = 2, 12, 6
-SLACK_SECONDS = 8
+REQUEST_SECONDS, TRANSACTION_SECONDS, STOP_SECONDS = 5, 12, 6
+SLACK_SECONDS = 30
 """For a loaded machine; every wait that is not bounded is longer."""
 
 SHORT = [
@@ -53,7 +53,7 @@ class Scene:
         """Let healthy workers read all inputs to their ends."""
         healthy = [p.start_worker(until_caught_up=True) for p in self.pipelines.values()]
         for worker in healthy:
-            assert worker.wait(120) == 0, worker.log[-3000:]
+            assert worker.wait() == 0, worker.log[-3000:]
 
     def verify(self) -> None:
         for phase, pipeline in self.pipelines.items():

@@ -90,12 +90,13 @@ def test_a_relay_that_stands_still_loses_its_shard_and_stands_by_afterwards(
     make_outbox: MakeOutbox,
 ) -> None:
     outbox = make_outbox()
-    short = ["worker.transaction_timeout_seconds=3"]
-    outbox.publish(20)
+    short = ["worker.transaction_timeout_seconds=8"]
     frozen = outbox.start_relay(faults=["transaction.before_commit=stop@1"], settings=short)
-    frozen.wait_for_fault("transaction.before_commit")
+    frozen.wait_for_event("shard_assigned")
     successor = outbox.start_relay(settings=short)
     successor.wait_for_event("relay_stands_by")
+    outbox.publish(20)
+    frozen.wait_for_fault("transaction.before_commit")
     successor.wait_for_event("relay_active")
     outbox.wait_for(20)
     frozen.signal(signal.SIGCONT)

@@ -135,7 +135,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
         asked = run(totals, "reset", "--dry-run")
         return "has 1 members" not in asked.err
 
-    wait_until(expired, "the end of the session", seconds=120)
+    wait_until(expired, "the end of the session")
     held = run(totals, "reset", "--yes")
     assert held.exit_code == 1
     assert "holds the stores" in held.error

@@ -43,7 +43,7 @@ def test_a_rolling_upgrade_under_load_with_a_kill_counts_every_record_once(
         last.wait_for_event("task_assigned")
         after = application.counted_by("new")
         wait_until(lambda: application.counted_by("new") > after + 200, "both replaced")
-    wait_until(application.is_complete, "every number counted", seconds=120)
+    wait_until(application.is_complete, "every number counted")
     for worker in (newer, last):
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log[-4000:]

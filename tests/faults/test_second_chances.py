@@ -21,8 +21,6 @@ REPLAY = (
     *("--set", "worker.transaction_timeout_seconds=300"),
 )
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture
 def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str, int], Forgiving]:
@@ -80,13 +78,13 @@ def test_workers_killed_while_records_wait_for_their_next_attempt_lose_and_doubl
     waiting = f"{app.pipeline.name}.numbers.retry.1s"
     for point in ("transaction.after_send_offsets", "transaction.after_commit"):
         killed = app.worker(faults=[f"{point}=kill@2"])
-        assert killed.wait(120) == -signal.SIGKILL, killed.log
+        assert killed.wait() == -signal.SIGKILL, killed.log
         assert killed.fired(point)
     last = app.worker()
     others = len(app.numbers) - len(app.refused)
-    wait_until(lambda: sum(app.written.values()) == others, "all others in the output", 120)
+    wait_until(lambda: sum(app.written.values()) == others, "all others in the output")
     seen = len(app.read(waiting))
-    wait_until(lambda: len(app.read(waiting)) > seen, "another attempt", 120)
+    wait_until(lambda: len(app.read(waiting)) > seen, "another attempt")
     last.signal(signal.SIGKILL)
     last.wait()
 

@@ -41,7 +41,7 @@ def finish(pipeline: Pipeline, *settings: str) -> None:
     worker = pipeline.start_worker(
         instance="last", settings=[*settings, SHORT_SESSION], until_caught_up=True
     )
-    assert worker.wait(90) == 0, worker.log[-4000:]
+    assert worker.wait() == 0, worker.log[-4000:]
 
 
 def test_shared_producers_move_whole_between_workers_that_come_and_are_killed(
@@ -105,9 +105,9 @@ def test_the_number_that_share_changes_while_nobody_runs_and_fences_those_with_t
     def went() -> bool:
         """Whether the zombie's session is over, so that another number is accepted."""
         successor = pipeline.start_worker(instance="two", until_caught_up=True)
-        return successor.wait(90) == 0
+        return successor.wait() == 0
 
-    wait_until(went, "a start with another number", seconds=90)
+    wait_until(went, "a start with another number")
     assert pipeline.committed() >= RECORDS
     zombie.signal(signal.SIGCONT)
     zombie.wait_until_displaced()
@@ -135,7 +135,7 @@ def test_stores_of_tasks_that_share_a_producer_follow_its_transaction(
         assert victim.wait() == -signal.SIGKILL
         totals.feed(RECORDS)
         last = totals.start_worker(instance="one", until_caught_up=True, settings=settings)
-        assert last.wait(90) == 0, last.log[-4000:]
+        assert last.wait() == 0, last.log[-4000:]
         assert totals.findings() == []
     finally:
         totals.stop()

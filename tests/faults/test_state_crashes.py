@@ -21,6 +21,7 @@ from tests.support.store_writer import (
     write_step,
     writers,
 )
+from tests.support.waiting import PATIENCE_SECONDS
 
 KILLS = 40
 
@@ -108,7 +109,7 @@ def test_a_disk_that_takes_no_more_ends_the_write_and_keeps_the_store_whole(tmp_
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     steps, message, closed = done.stdout.splitlines()
     assert closed == "closed"

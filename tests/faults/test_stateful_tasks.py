@@ -44,7 +44,7 @@ def finish(totals: Totals, *, settings: list[str] | None = None) -> str:
     worker = totals.start_worker(
         instance="one", until_caught_up=True, settings=settings or totals.keeping
     )
-    code = worker.wait(90)
+    code = worker.wait()
     assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
     assert totals.findings() == []
     return worker.log
@@ -116,7 +116,7 @@ def test_a_zombie_changes_nothing_in_what_its_successor_remembers(totals: Totals
     zombie.wait_for_fault("transaction.before_commit")
     totals.feed(RECORDS)
     log = totals.start_worker(instance="two", until_caught_up=True, settings=totals.keeping)
-    assert log.wait(90) == 0, log.log[-3000:]
+    assert log.wait() == 0, log.log[-3000:]
     zombie.signal(signal.SIGCONT)
     wait_until(
         lambda: bool(zombie.events("task_fenced") or zombie.events("partitions_lost")),
@@ -124,5 +124,5 @@ def test_a_zombie_changes_nothing_in_what_its_successor_remembers(totals: Totals
     )
     totals.feed(RECORDS)
     zombie.signal(signal.SIGTERM)
-    zombie.wait(60)
+    zombie.wait()
     finish(totals)

@@ -180,12 +180,12 @@ def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
     producer = TransactionalProducer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": unique_name("late")}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
 
     def commit() -> bool:
         """Commit something, and tell whether the producer was replaced."""
         before = producer.produce
-        with producer.transaction(30):
+        with producer.transaction(60):
             producer.produce(near.topic, b"value", partition=near.number)
         assert producer.state is State.READY
         return producer.produce != before
@@ -217,7 +217,7 @@ def test_late_requests_of_a_running_worker_change_nothing(
         for number in range(1, LATE_REQUESTS + 1):
             held = cluster.hold((END_TXN, TXN_OFFSET_COMMIT)[number % 2], name.encode())
             pipeline.feed(RECORDS)
-            held.wait(60)
+            held.wait()
             pipeline.feed(RECORDS)
             threading.Event().wait(random.uniform(0, LONGEST_DELAY_SECONDS))
             held.deliver()

@@ -72,7 +72,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_tables: Make
         zombie = world.start_worker(
             instance=f"zombie{number}", faults=[f"{step}=stop@1"], settings=QUICK
         )
-        zombie.wait_for_fault(step, seconds=90)
+        zombie.wait_for_fault(step)
         zombies.append(zombie)
     world.feed(400)
     successor = world.start_worker(instance="successor", settings=QUICK)

@@ -169,7 +169,7 @@ def test_a_disk_that_is_full_is_waited_for_until_there_is_room(
 def test_a_deadlock_is_undone_and_done_again(make_tables: MakeTables) -> None:
     world = filled(make_tables(partitions=1))
     name = world.see("SELECT current_database()")[0][0]
-    world.see(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'")
+    world.see(f"ALTER DATABASE {name} SET deadlock_timeout = '10s'")
     worker = world.start_worker(settings=SMALL)
     worker.wait_for_event("partition_claimed")
     with psycopg.connect(world.dsn) as rival:
@@ -192,13 +192,13 @@ def test_a_database_killed_restarted_and_gone_for_long_is_waited_for(
 ) -> None:
     world = filled(make_tables(dsn=server.dsn))
     world.feed(400)
-    worker = world.start_worker(settings=[*SMALL, "worker.session_timeout_seconds=6"])
+    worker = world.start_worker(settings=[*SMALL, "worker.session_timeout_seconds=10"])
     world.wait_for(100)
     server.kill()
     world.feed(400)
     worker.wait_for_event("database_away")
-    # Three sessions long: who is not heard of meanwhile loses the partitions.
-    threading.Event().wait(18)
+    # Two sessions long and more: who is not heard of meanwhile loses the partitions.
+    threading.Event().wait(25)
     assert not worker.events("database_back")
     server.start()
     worker.wait_for_event("database_back")

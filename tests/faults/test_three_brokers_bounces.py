@@ -86,7 +86,7 @@ def makes_progress(pipeline: Pipeline, reader: ConcurrentReader) -> None:
 def agree_with_the_input(
     pipeline: Pipeline, workers: dict[str, WorkerProcess], reader: ConcurrentReader
 ) -> None:
-    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records", seconds=90)
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
     reader.read_to(len(pipeline.outputs) * pipeline.fed)
     for worker in workers.values():
         worker.wait_for_event("task_assigned")

@@ -116,15 +116,16 @@ def hold_under_load(pipeline: Pipeline, point: str, sharing: int) -> WorkerProce
 
 def hold_the_first(pipeline: Pipeline, point: str, sharing: int) -> WorkerProcess:
     """Start a worker, and give it one record, whose transaction is held."""
-    worker = start_held(pipeline, f"{point}=hold", sharing)
+    slow_to_expire = "worker.transaction_timeout_seconds=300"
+    worker = start_held(pipeline, f"{point}=hold", sharing, slow_to_expire)
     worker.wait_for_event("task_assigned", pipeline.partitions)
     pipeline.feed(1)
     worker.wait_for_fault(point)
     return worker
 
 
-def start_held(pipeline: Pipeline, fault: str, sharing: int) -> WorkerProcess:
-    settings = [f"worker.partitions_per_producer={sharing}"]
+def start_held(pipeline: Pipeline, fault: str, sharing: int, *more: str) -> WorkerProcess:
+    settings = [f"worker.partitions_per_producer={sharing}", *more]
     return pipeline.start_worker(faults=[fault], settings=settings)
 
 

@@ -28,8 +28,8 @@ from tests.support.proxy import (
 
 BATCH = 600
 SHORT = [
-    "kafka.request_timeout_seconds=2",
-    "worker.transaction_timeout_seconds=4",
+    "kafka.request_timeout_seconds=5",
+    "worker.transaction_timeout_seconds=12",
     "worker.heartbeat_interval_seconds=0.5",
     "worker.commit_interval_seconds=1",  # so that what is fed just after a commit is in one round
 ]
@@ -206,7 +206,7 @@ def test_an_abort_without_an_answer_leaves_nothing_visible(
     try:
         behind = f"kafka.bootstrap_servers={cluster.bootstrap_servers}"
         worker = pipeline.start_worker(settings=[behind, *SHORT])
-        abort.wait(30)
+        abort.wait()
         if answer == "response_is_lost":
             assert not abort.deliver()
         worker.wait_for_event("task_recovered")

@@ -47,7 +47,7 @@ def test_a_worker_killed_at_a_step_closes_no_window_twice_and_none_too_early(
     assert victim.wait() == -signal.SIGKILL
     windowed.feed(RECORDS)
     worker = windowed.start_worker(instance="one", settings=windowed.keeping)
-    wait_until(windowed.is_complete, "every window", seconds=120)
+    wait_until(windowed.is_complete, "every window")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-3000:]
     assert windowed.findings() == []

@@ -39,7 +39,6 @@ class Leasing:
             *([] if words[0] == "txn" else [str(self.pipeline.topology_file)]),
             *arguments,
             environment={"EOS_DATABASE__DSN": self.dsn, "EOS_WORKER__IDS": kind},
-            seconds=90,
         )
 
     def fill(self) -> None:
@@ -88,7 +87,7 @@ class Leasing:
         return {finding["check"] for finding in self.run("doctor", "--json").json["findings"]}
 
     def wait_for(self, records: int) -> None:
-        wait_until(lambda: self.pipeline.committed() == records, f"{records} offsets", 90)
+        wait_until(lambda: self.pipeline.committed() == records, f"{records} offsets")
 
     def stop(self, *workers: WorkerProcess) -> None:
         for worker in workers:
@@ -135,7 +134,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
 
     pipeline.feed(RECORDS)
     away = leasing.start("one", dsn="postgresql://nobody@127.0.0.1:1/none", until_caught_up=True)
-    assert away.wait(90) == 0, away.log[-3000:]
+    assert away.wait() == 0, away.log[-3000:]
     assert away.events("ids_taken_from_registry")
     assert ids_of(away) == set(leased.values())
     assert leasing.leases() == leased

@@ -36,7 +36,7 @@ def addresses(worker: WorkerProcess, count: int = 1) -> list[str]:
 
 
 def ask(address: str, path: str) -> tuple[int, Any]:
-    connection = HTTPConnection(address, timeout=20)
+    connection = HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

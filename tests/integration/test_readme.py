@@ -51,5 +51,5 @@ def test_the_producer_of_the_readme_commits(kafka: Any, topic_name: str, tmp_pat
     program = snippets("python")[2].replace('"…"', repr(kafka.bootstrap_servers), 1)
     program = program.replace('"orders"', repr(topic_name)).replace("orders-1", f"{topic_name}-1")
     (tmp_path / "program.py").write_text(program)
-    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=180)
     assert [record.value() for record in read_committed(kafka.bootstrap_servers, topic_name)]

@@ -53,7 +53,7 @@ def test_several_workers_are_caught_up_when_all_of_them_are(
     try:
         together.feed(3000)
         workers = together.start_worker("--processes", "2", until_caught_up=True)
-        assert workers.wait(180) == 0, workers.log[-3000:]
+        assert workers.wait(600) == 0, workers.log[-3000:]
         assert together.totals() == 3000
     finally:
         together.stop()
@@ -67,15 +67,15 @@ def test_caught_up_means_read_to_the_end_although_markers_take_offsets(
     producer = Producer(
         {"bootstrap.servers": pipeline.bootstrap_servers, "transactional.id": pipeline.name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for n in range(4):
         producer.begin_transaction()
         producer.produce(pipeline.source, json.dumps({"n": n}).encode(), str(n).encode())
-        producer.flush(30)
+        producer.flush(60)
         if n == 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
     pipeline.finish()
     verdict = pipeline.verify()
     assert verdict.clean, verdict
@@ -121,7 +121,7 @@ def test_keys_times_and_headers_reach_the_output(make_pipeline: Callable[..., Pi
         timestamp=1_600_000_000_000,
         headers=[("a", b"1"), ("a", b"2"), ("empty", None)],
     )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     pipeline.finish()
     [output] = pipeline.read(f"{pipeline.name}.doubled")
     assert output.key() == b"key"

@@ -17,6 +17,7 @@ from tests.support.databases import dsn_with
 from tests.support.guarded import Guarded
 from tests.support.pipeline import wait_until
 from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, SecuredKafka, secured_kafka
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOPOLOGY = """\
 application: NAME
@@ -62,7 +63,6 @@ def assert_hidden(text: str, *, about: object) -> None:
         assert secret not in text, about
 
 
-@pytest.mark.timeout(400)
 def test_no_secret_is_shown_by_commands_their_logs_errors_or_the_process_list(
     broker: SecuredKafka, dsn: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -107,13 +107,13 @@ def running_workers(world: Guarded, dsn: str) -> tuple[int, str]:
     try:
         with psycopg.connect(dsn, autocommit=True) as connection:
             count = sql.SQL("SELECT count(*) FROM numbers")
-            wait_until(lambda: connection.execute(count).fetchone() == (20,), "rows", 120)
+            wait_until(lambda: connection.execute(count).fetchone() == (20,), "rows")
         family = [psutil.Process(process.pid)]
         family += family[0].children(recursive=True)
         for member in family:
             assert_hidden("\0".join(member.cmdline()), about=member)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         return len(family), log_file.read_text()
     finally:
         process.kill()
@@ -139,7 +139,7 @@ def test_a_wrong_secret_is_not_told(
     world.folder.write("app.yaml", TOPOLOGY.replace("NAME", unique_name("app")))
     world.folder.write("password/database.dsn", f"postgresql://nobody:{WRONG}@127.0.0.1:1/none")
     world.folder.write(f"password/{file}", content)
-    patience = {"EOS_KAFKA__REQUEST_TIMEOUT_SECONDS": "5"}
+    patience = {"EOS_KAFKA__REQUEST_TIMEOUT_SECONDS": "10"}
 
     done = world.run("plan", "app.yaml", own=LOUD | patience)
 

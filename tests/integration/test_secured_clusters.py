@@ -97,7 +97,7 @@ def feed(guarded: Guarded, name: str) -> None:
     guarded.cluster.feed(f"{name}.in", *(b'{"n":%d}' % n for n in range(30)))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(2400)
 def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_that(
     guarded: Guarded,
     unique_name: Callable[[str], str],
@@ -156,7 +156,7 @@ def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_
         assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (60,)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(2400)
 def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     guarded: Guarded, unique_name: Callable[[str], str], database: str
 ) -> None:
@@ -198,7 +198,7 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     assert guarded.cluster.end(topic) > sent
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(2400)
 def test_every_client_connects_as_the_principal_that_the_settings_name(
     guarded: Guarded, unique_name: Callable[[str], str], database: str
 ) -> None:

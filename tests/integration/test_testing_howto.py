@@ -78,7 +78,7 @@ def run_suite(folder: Path, variables: Mapping[str, str], *, passes: bool = True
         env=inherited | dict(variables),
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
         check=False,
     )
     assert (done.returncode == 0) is passes, done.stdout + done.stderr

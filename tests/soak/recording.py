@@ -175,7 +175,7 @@ def ends_of(
     )
     try:
         return {
-            (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1]
+            (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
             for topic in topics
             for p in range(partitions)
         }

@@ -13,7 +13,7 @@ from tests.soak.schedule import everything, stragglers
 
 SOAK_SECONDS = 60
 LONG_SOAK_SECONDS = 600
-STRAGGLERS_SECONDS = 15
+STRAGGLERS_SECONDS = 25
 SEED_OF_STRAGGLERS = 1
 
 

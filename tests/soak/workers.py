@@ -112,11 +112,12 @@ class Workers:
         process = self._slots[-1].process
         if process is None or self._slots[-1].stopped:
             return False
-        children = psutil.Process(process.process.pid).children()
-        if index >= len(children):
-            return False
-        children[index].kill()
-        return True
+        with suppress(psutil.NoSuchProcess):  # it may end at any moment, and so may they
+            children = psutil.Process(process.process.pid).children()
+            if index < len(children):
+                children[index].kill()
+                return True
+        return False
 
     def stop(self, number: int) -> bool:
         """SIGSTOP a worker, children included."""

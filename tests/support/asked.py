@@ -23,7 +23,7 @@ def addresses_of(process: WorkerProcess, count: int = 1) -> list[str]:
 
 def get(address: str, path: str) -> tuple[int, bytes]:
     """Ask once; 0 is the status of one that does not answer."""
-    connection = HTTPConnection(address, timeout=20)
+    connection = HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -42,6 +42,7 @@ from eosframework.topology.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.support.pipeline import Pipeline, read_committed, wait_until
 from tests.support.programs import FORKED
+from tests.support.waiting import PATIENCE_SECONDS
 
 JOB = "history"
 BATCH_RECORDS = 100
@@ -79,9 +80,10 @@ class AttemptProcess:
 
     @property
     def said(self) -> str:
-        return (self.directory / "log").read_text(errors="replace")
+        log = self.directory / "log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
-    def wait(self, seconds: float = 90) -> int | None:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int | None:
         """Wait for its end, and return the exit code."""
         self.process.join(seconds)
         return self.process.exitcode

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from eosframework.cli import main
 from tests.support.feeding import feeder
 from tests.support.programs import REPOSITORY, Finished, run_command
+from tests.support.waiting import PATIENCE_SECONDS
 
 _STARTING = (
     KafkaError.NOT_COORDINATOR,
@@ -70,7 +71,10 @@ class Folder:
         return chosen
 
     def run(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 120
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = PATIENCE_SECONDS,
     ) -> Finished:
         """Run a command to its end."""
         return run_command(
@@ -106,26 +110,26 @@ class Cluster:
     def create(self, *topics: str, partitions: int = 1) -> None:
         wanted = [NewTopic(topic, partitions, 1) for topic in topics]
         for future in self.admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     def feed(self, topic: str, *values: bytes) -> None:
         producer = feeder(self.bootstrap_servers)
         for value in values:
             producer.produce(topic, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def end(self, topic: str) -> int:
         """The last stable offset of partition 0: 0 if nothing was ever committed into it."""
         partition = TopicPartition(topic, 0)
         return (
-            self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(30).offset
+            self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(60).offset
         )
 
     def committed(self, group: str, topic: str) -> int | None:
         """The offset that the group has committed in partition 0."""
         consumer = Consumer({**self._settings, "group.id": group})
         wanted = [TopicPartition(topic, 0)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         try:
             while True:
                 try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.pipeline import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 class Demo:
@@ -36,7 +36,7 @@ class Demo:
         """The object on the last line."""
         return json.loads(self.told().splitlines()[-1])
 
-    def wait_until_told(self, text: str, seconds: float = 60) -> None:
+    def wait_until_told(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
         wait_until(
             lambda: text in self.told() or self.process.poll() is not None,
             f"{text!r} in {self.story}",
@@ -61,4 +61,4 @@ class Demo:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(PATIENCE_SECONDS)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from eosframework.kafka.taxonomy import Call, kafka_error
+from tests.support.waiting import PATIENCE_SECONDS
 
 RAISED: set[tuple[str, Call]] = set()
 """Every (code, call) that a test declares with `raises`."""
@@ -56,7 +57,7 @@ def error_of(call: Callable[..., object], *args: Any) -> Any:
     return caught.error
 
 
-def error_from_poll(consumer: Any, deadline_seconds: float = 20) -> Any:
+def error_from_poll(consumer: Any, deadline_seconds: float = PATIENCE_SECONDS) -> Any:
     """Return the first error that a consumer reports."""
     deadline = time.monotonic() + deadline_seconds
     while time.monotonic() < deadline:

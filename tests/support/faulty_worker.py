@@ -1,14 +1,18 @@
 """The `eosframework` command with faults armed: EOS_TEST_FAULTS, EOS_TEST_FAULT_DIRECTORY.
 
 With EOS_TEST_UNPROTECTED its producers are as a bare librdkafka's: no straggler is warded off.
+With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before they do anything.
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from eosframework import cli
 from eosframework.testing import Fault, arm
@@ -20,6 +24,22 @@ def without_protection() -> None:
     from eosframework.kafka.outputs import KafkaOutputs
 
     vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+
+
+def with_stopped_children() -> None:
+    """Let the children of a supervisor begin with a SIGSTOP to themselves."""
+    from eosframework.supervisor import Supervisor
+
+    make = Supervisor.__init__
+
+    def make_stopped(self: Supervisor, run_child: Callable[[str], int], *rest: Any) -> None:
+        def stand_still(instance: str) -> int:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return run_child(instance)
+
+        make(self, stand_still, *rest)
+
+    Supervisor.__init__ = make_stopped
 
 
 def in_group(group: str) -> None:
@@ -39,6 +59,8 @@ def main() -> None:
     arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
     if "EOS_TEST_UNPROTECTED" in os.environ:
         without_protection()
+    if "EOS_TEST_STOPPED_CHILDREN" in os.environ:
+        with_stopped_children()
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
     cli.main()

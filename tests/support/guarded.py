@@ -97,9 +97,7 @@ class Guarded:
     ) -> Finished:
         """Run a command as the principal that connects this way."""
         environment = self.environment(way) | dict(own or {})
-        return self.folder.run(
-            *arguments, "--config", f"{way}.yaml", environment=environment, seconds=120
-        )
+        return self.folder.run(*arguments, "--config", f"{way}.yaml", environment=environment)
 
     def environment(self, way: str = "password") -> dict[str, str]:
         return {"EOS_SECRETS_DIR": str(self.directory / way)}
@@ -107,13 +105,13 @@ class Guarded:
     def allow(self, principal: str, *wanted: Right) -> None:
         acls = [right.binding(principal) for right in wanted]
         for future in self.cluster.admin.create_acls(acls).values():
-            future.result(30)
+            future.result(60)
         self._wait(principal, wanted, there=True)
 
     def take_away(self, principal: str, *wanted: Right) -> None:
         filters = [right.binding(principal, AclBindingFilter) for right in wanted]
         for future in self.cluster.admin.delete_acls(filters).values():
-            assert len(future.result(30)) == 1
+            assert len(future.result(60)) == 1
         self._wait(principal, wanted, there=False)
 
     def _wait(self, principal: str, wanted: Sequence[Right], *, there: bool) -> None:
@@ -121,7 +119,7 @@ class Guarded:
         for right in wanted:
             sought = right.binding(principal, AclBindingFilter)
             wait_until(
-                lambda: bool(self.cluster.admin.describe_acls(sought).result(30)) == there,  # noqa: B023
+                lambda: bool(self.cluster.admin.describe_acls(sought).result(60)) == there,  # noqa: B023
                 f"{right} is {'there' if there else 'gone'}",
             )
 

@@ -29,6 +29,7 @@ from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 from tests.support.programs import FAULTY, Finished, Program, fork_program
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOPOLOGY = """\
 application: NAME
@@ -89,7 +90,11 @@ class HandedOver(Pipeline):
         return resolve(load_app(str(self.topology_file)))
 
     def command(
-        self, command: str, *arguments: str, faults: Sequence[str] = (), seconds: float = 90
+        self,
+        command: str,
+        *arguments: str,
+        faults: Sequence[str] = (),
+        seconds: float = PATIENCE_SECONDS,
     ) -> Finished:
         """Run a command on this application to its end."""
         return self.start_command(command, *arguments, faults=faults).finish(seconds)
@@ -152,7 +157,7 @@ class HandedOver(Pipeline):
         registry.write(self.job_entries(admin))
         registry.write({key: None for key in registered if key.startswith("committed/")})
         plain = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        plain.delete_consumer_groups([self.name])[self.name].result(30)
+        plain.delete_consumer_groups([self.name])[self.name].result(60)
 
     def job_entries(self, admin: ClusterAdmin) -> dict[str, Any]:
         graph = self.graph
@@ -190,7 +195,7 @@ class HandedOver(Pipeline):
     def members(self) -> int:
         """How many the group has."""
         plain = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        return len(plain.describe_consumer_groups([self.name])[self.name].result(30).members)
+        return len(plain.describe_consumer_groups([self.name])[self.name].result(60).members)
 
     def totals(self) -> int:
         return len(self.read(f"{self.name}.totals"))
@@ -255,7 +260,7 @@ class HandedOver(Pipeline):
         )
         try:
             return consumer.committed(
-                [TopicPartition(topic, n) for n in range(self.partitions)], timeout=20
+                [TopicPartition(topic, n) for n in range(self.partitions)], timeout=60
             )
         finally:
             consumer.close()
@@ -270,7 +275,7 @@ class HandedOver(Pipeline):
         )
         try:
             return tuple(
-                consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=20)[1]
+                consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=60)[1]
                 for n in range(self.partitions)
             )
         finally:

@@ -76,7 +76,7 @@ class Application:
         wanted.append(NewTopic(f"{self.name}.dead", 1, 1, config=keep))
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     def feed(self, count: int) -> None:
         producer = feeder(self.bootstrap_servers)
@@ -85,7 +85,7 @@ class Application:
             producer.produce(
                 f"{self.name}.in", value, str(n).encode(), n % PARTITIONS, timestamp=START + n
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def receipted(self, numbers: Iterable[int], *, transaction: int) -> list[Written]:
         """The outputs of numbers, each with its receipt."""
@@ -140,13 +140,13 @@ class Application:
                 {"bootstrap.servers": self.bootstrap_servers, "group.id": self.name}
             )
             positions = [self._position(p, commit, transaction) for p in range(PARTITIONS)]
-            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 60)
             consumer.close()
         if abort:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(60)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
 
     def _position(self, partition: int, commit: int, transaction: int | None) -> TopicPartition:
         offset = len(range(partition, commit, PARTITIONS))
@@ -161,7 +161,7 @@ class Application:
                 "transactional.id": f"writer.{self.name}{suffix}",
             }
         )
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         return producer
 
     def audit(

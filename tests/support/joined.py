@@ -91,7 +91,7 @@ class Shop(Pipeline):
         more = {"payments": PARTITIONS, "customers": PARTITIONS, "products": 2}
         topics = [NewTopic(f"{name}.{t}", count, 1, config=KEEP) for t, count in more.items()]
         for future in admin.create_topics(topics).values():
-            future.result(30)
+            future.result(60)
         self.state = directory / "state"
         self._draw = random.Random(seed)
         self._orders: list[tuple[int, dict[str, Any]]] = []

@@ -106,7 +106,7 @@ class ConcurrentReader:
                 raise self._failure
             return self.count >= count
 
-        wait_until(came, f"the concurrent reader's record {count}", seconds=90)
+        wait_until(came, f"the concurrent reader's record {count}")
 
     def _read(self) -> None:
         try:

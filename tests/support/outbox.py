@@ -23,6 +23,7 @@ from eosframework.database import Database, migrate
 from eosframework.outbox import emit, publish
 from tests.support.pipeline import KEEP, WorkerProcess, read_committed, wait_until
 from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
+from tests.support.waiting import PATIENCE_SECONDS
 
 PARTITIONS = 3
 
@@ -79,7 +80,7 @@ class OutboxWorld:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         wanted = [NewTopic(self.topic, PARTITIONS, 1, config=KEEP)]
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     @property
     def send(self) -> Callable[..., None]:
@@ -139,7 +140,7 @@ class OutboxWorld:
             environment=self._environment(dsn, None),
         )
 
-    def finish(self, *, dsn: str | None = None, seconds: float = 90) -> None:
+    def finish(self, *, dsn: str | None = None, seconds: float = PATIENCE_SECONDS) -> None:
         """Let a healthy relay send what is left, and see it end well."""
         relay = self.start_relay("--until-caught-up", dsn=dsn)
         code = relay.wait(seconds)
@@ -161,7 +162,7 @@ class OutboxWorld:
             found[(message.key() or b"").decode()].append((message.value() or b"").decode())
         return found
 
-    def wait_for(self, count: int, seconds: float = 60) -> None:
+    def wait_for(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until so many messages have arrived."""
         wait_until(
             lambda: sum(map(len, self.arrived().values())) >= count, f"{count} messages", seconds

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.commands import here
 from tests.support.logged import logged
 from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
@@ -52,17 +52,6 @@ streams:
 DOUBLED_AND_TRIPLED = {"doubled": 2, "tripled": 3}
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Poll until `condition` holds, ever less often; fail with `what` was waited for."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    pause_seconds = 0.01
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        pause.wait(pause_seconds)
-        pause_seconds = min(pause_seconds * 1.5, 0.25)
-
-
 @dataclass
 class WorkerProcess:
     """A real `eosframework run-worker` in a process of its own."""
@@ -79,7 +68,7 @@ class WorkerProcess:
         """The log events of this name so far."""
         return [event for event in logged(self.log) if event.get("event") == name]
 
-    def wait_for_event(self, name: str, count: int = 1, seconds: float = 60) -> None:
+    def wait_for_event(self, name: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> None:
         def happened() -> bool:
             assert self.process.poll() is None or len(self.events(name)) >= count, (
                 f"worker ended with {self.process.returncode} before {name}:\n{self.log[-4000:]}"
@@ -101,10 +90,17 @@ class WorkerProcess:
     def fired(self, point: str) -> bool:
         return (self.fault_directory / f"{point}.fired").exists()
 
-    def wait_for_fault(self, point: str, seconds: float = 60) -> None:
-        wait_until(lambda: self.fired(point), f"fault {point}\n{self.log[-4000:]}", seconds)
+    def wait_for_fault(self, point: str, seconds: float = PATIENCE_SECONDS) -> None:
+        def happened() -> bool:
+            ended = self.process.poll() is not None
+            assert self.fired(point) or not ended, (
+                f"it ended with {self.process.returncode} before {point}:\n{self.log[-4000:]}"
+            )
+            return self.fired(point)
 
-    def finish(self, seconds: float = 120) -> Finished:
+        wait_until(happened, f"fault {point} in {self.fault_directory}", seconds)
+
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> Finished:
         """Wait for the end of a command and return what it printed."""
         assert isinstance(self.process, Program), "started from a terminal"
         return self.process.finish(seconds)
@@ -116,7 +112,7 @@ class WorkerProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -187,7 +183,7 @@ class Pipeline:
         ]
         wanted.append(NewTopic(f"{name}.dead", 1, replication_factor, config=KEEP))
         for future in admin.create_topics(wanted).values():
-            future.result(30)
+            future.result(60)
 
     @property
     def fed(self) -> int:
@@ -262,7 +258,7 @@ class Pipeline:
         self.workers.append(worker)
         return worker
 
-    def finish(self, *, instance: str | None = None, seconds: float = 90) -> None:
+    def finish(self, *, instance: str | None = None, seconds: float = 2 * PATIENCE_SECONDS) -> None:
         """Let a healthy worker read the input to its end, and see it end well."""
         worker = self.start_worker(instance=instance, until_caught_up=True)
         code = worker.wait(seconds)
@@ -303,7 +299,7 @@ class Pipeline:
         )
         try:
             return [
-                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1]
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
                 for topic in self.outputs
                 for p in range(self.partitions)
             ]
@@ -383,12 +379,12 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
         }
     )
     try:
-        metadata = consumer.list_topics(topic, 20).topics[topic]
+        metadata = consumer.list_topics(topic, 60).topics[topic]
         partitions = [TopicPartition(topic, p, 0) for p in metadata.partitions]
         consumer.assign(partitions)
         records: list[Message] = []
         open_ = {p.partition for p in partitions}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while open_:
             assert time.monotonic() < deadline, f"{topic}: partitions {open_} have no end"
             for message in consumer.consume(1000, 0.2):

@@ -23,6 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 FRAMEWORK = "eosframework.__main__"
@@ -118,7 +120,7 @@ class Program:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return code
 
-    def finish(self, timeout: float = 120) -> Finished:
+    def finish(self, timeout: float = PATIENCE_SECONDS) -> Finished:
         """Wait for the end of the program and return what it printed.
 
         Raises:
@@ -240,7 +242,7 @@ def run_command(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     directory: Path = REPOSITORY,
-    seconds: float = 120,
+    seconds: float = PATIENCE_SECONDS,
 ) -> Finished:
     """Run a command of the framework to its end in a forked program.
 

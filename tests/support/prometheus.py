@@ -63,7 +63,6 @@ def scraping(targets: Sequence[str], directory: Path) -> Iterator[Prometheus]:
         wait_until(
             lambda: server.values('sum(up{job="eosframework"})') == [len(targets)],
             f"a look at each of {targets}; see {directory / 'log'}",
-            120,
         )
         yield server
     finally:

@@ -23,6 +23,8 @@ from confluent_kafka.admin import (
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
 from eosframework.kafka.properties import client_properties
+from tests.support.acls import wait_until_known
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Provocateur:
@@ -48,7 +50,7 @@ class Provocateur:
 
     def begun(self, transactional_id: str | None = None, **properties: Any) -> Producer:
         producer = self.producer(transactional_id, **properties)
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         producer.begin_transaction()
         return producer
 
@@ -61,7 +63,7 @@ class Provocateur:
     def topic(self, partitions: int = 1, **config: str) -> str:
         name = self.name("topic")
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(60)
         return name
 
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
@@ -75,7 +77,8 @@ class Provocateur:
             AclPermissionType.DENY,
         )
         for future in self._admin.create_acls([denial]).values():
-            future.result(20)
+            future.result(60)
+        wait_until_known(self._admin, [denial])
 
     @contextmanager
     def hung(self) -> Iterator[None]:
@@ -92,9 +95,9 @@ class Provocateur:
 def join(consumer: Consumer, topic: str) -> object:
     """Subscribe, wait for the partition, and return the group metadata."""
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not consumer.assignment():
-        assert time.monotonic() < deadline, "no assignment within 20 s"
+        assert time.monotonic() < deadline, "no assignment"
         consumer.poll(0.1)
     return consumer.consumer_group_metadata()
 

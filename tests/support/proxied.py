@@ -12,6 +12,9 @@ from eosframework.embedded import KafkaCluster, start_kafka
 from eosframework.embedded.ports import is_free
 from tests.support.proxy import FrameProxy, HeldRequest, Holds
 
+_CHANCE = random.SystemRandom()
+"""Test processes that seed `random` alike would choose the same ports."""
+
 
 @dataclass(frozen=True)
 class ProxiedCluster:
@@ -95,7 +98,7 @@ def _port_ranges(nodes: int) -> tuple[int, int]:
     # As for brokers' own ports: from 32768 on they may belong to outgoing connections.
     found = [
         tens
-        for tens in random.sample(range(1_500, 3_200), k=200)
+        for tens in _CHANCE.sample(range(1_500, 3_200), k=200)
         if all(is_free(int(f"{tens}{node}")) for node in range(1, nodes + 1))
     ]
     return found[0], found[1]

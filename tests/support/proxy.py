@@ -19,6 +19,8 @@ from typing import Any, Self
 from confluent_kafka import KafkaError
 from kafka.protocol import producer as producer_protocol
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = (
     *(0, 22),
     *(24, 25, 26, 28),
@@ -59,7 +61,7 @@ class HeldRequest:
         """Whether the request came and is held."""
         return self._came.is_set()
 
-    def wait(self, timeout_seconds: float = 10) -> None:
+    def wait(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until the request came; a test whose fault did not happen shows nothing."""
         assert self._came.wait(timeout_seconds), f"no request {self.api_key} came to be held"
 
@@ -67,7 +69,7 @@ class HeldRequest:
         """Let the client succeed with its next attempt."""
         self._passes.set()
 
-    def deliver(self, timeout_seconds: float = 10) -> frozenset[str]:
+    def deliver(self, timeout_seconds: float = PATIENCE_SECONDS) -> frozenset[str]:
         """Let the request arrive at the broker, and return the errors in the broker's response."""
         self.wait(0)
         with socket.create_connection(self._broker, timeout=timeout_seconds) as broker:

@@ -52,14 +52,14 @@ class Registry:
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 return False
 
-        wait_until(answers, f"an answer of the registry ({self._log})", 150)
+        wait_until(answers, f"an answer of the registry ({self._log})")
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return what the registry answers, as the REST contract has it."""
         data = None if body is None else orjson.dumps(body)
         kind = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         request = urllib.request.Request(self.url + path, data, kind, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return orjson.loads(answer.read() or b"null")
 
     @contextmanager
@@ -73,7 +73,7 @@ class Registry:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(60)
 
 
 def start_registry(directory: Path) -> Registry:

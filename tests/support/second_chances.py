@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.commands import here
 from tests.support.pipeline import KEEP, Pipeline, WorkerProcess, number_in
 from tests.support.programs import FAULTY, Finished, fork_program
+from tests.support.waiting import PATIENCE_SECONDS
 
 TOPOLOGY = """\
 application: NAME
@@ -45,7 +46,7 @@ class Forgiving:
         admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
         # Letters of each partition are replayed in a transaction of their own.
         for future in admin.create_topics([NewTopic(self.letters, 3, 1, config=KEEP)]).values():
-            future.result(30)
+            future.result(60)
         applied = self.run("apply")
         assert applied.exit_code == 0, applied.err
         pipeline.feed(count)
@@ -66,7 +67,7 @@ class Forgiving:
             environment={"EOS_TEST_MENDED": str(self._mended)},
         )
 
-    def catch_up(self, seconds: float = 120) -> None:
+    def catch_up(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Let a worker read to the end."""
         worker = self.worker(until_caught_up=True)
         assert worker.wait(seconds) == 0, worker.log[-4000:]
@@ -92,7 +93,7 @@ class Forgiving:
         self.pipeline.workers.append(worker)
         return worker
 
-    def run(self, *command: str, seconds: float = 120) -> Finished:
+    def run(self, *command: str, seconds: float = PATIENCE_SECONDS) -> Finished:
         """Run a command on the application to its end."""
         return self.start(*command).finish(seconds)
 

@@ -68,10 +68,10 @@ def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iter
     )
     try:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        admin.alter_user_scram_credentials([upsertion])[USER].result(30)
+        admin.alter_user_scram_credentials([upsertion])[USER].result(60)
         yield SecuredKafka(
             cluster.bootstrap_servers,
             *(f"127.0.0.1:{port}" for port in ports),

@@ -71,7 +71,7 @@ class Driver:
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
 
-    def wait(self, seconds: float = 400) -> int:
+    def wait(self, seconds: float = 1200) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -162,7 +162,7 @@ class SparkJob(HandedOver):
             assert driver.process.poll() is None, driver.log[-6000:]
             return self.gates.held(gate, place) is not None
 
-        wait_until(stands, f"somebody at the gate {gate}", 300)
+        wait_until(stands, f"somebody at the gate {gate}", 600)
         number = self.gates.held(gate, place)
         assert number is not None
         return psutil.Process(number)
@@ -236,7 +236,7 @@ class SparkCluster:
                 for host in ("127.0.0.2", "127.0.0.3")
             ),
         ]
-        wait_until(lambda: self._registered() == 2, "two workers of Spark", 120)
+        wait_until(lambda: self._registered() == 2, "two workers of Spark")
 
     def executors(self) -> list[psutil.Process]:
         """Those that run."""

@@ -21,6 +21,7 @@ from eosframework.config import StateSettings
 from eosframework.state.database import RocksTaskStores
 from eosframework.state.rocks import RocksState
 from tests.support.stores import COUNTS, NAMES, TASK, content
+from tests.support.waiting import PATIENCE_SECONDS
 
 CACHE_BYTES = 8 * 2**20
 """So little that each second of writing makes several files."""
@@ -155,7 +156,7 @@ def writers(directory: Path, cache_bytes: int = CACHE_BYTES) -> Iterator[WriterH
             if host.running is not None:
                 os.kill(host.running, signal.SIGKILL)
             # A pipe that is full would keep the host from its end.
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def _write_until_killed(directory: Path, cache_bytes: int) -> None:

@@ -30,6 +30,7 @@ from tests.support import proxy
 from tests.support.observer import FAR, NEAR, Observer, Partition, Seen
 from tests.support.proxied import ProxiedCluster
 from tests.support.proxy import HeldRequest
+from tests.support.waiting import wait_until
 
 POSITIONS = 10
 """How far each transaction moves the committed position."""
@@ -155,19 +156,23 @@ def play(
         protection: whether the producer is protected.
         watch: how the producer sees its process's connections; None: as always.
     """
+    # A record that is to be purged has to be queued again, not in flight, when the abort begins.
+    backoff_ms = 500 if case.is_purged_record else 10
     for number in range(1, ATTEMPTS + 1):
+        broken: list[KafkaError] = []
         producer = TransactionalProducer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "transactional.id": f"{transactional_id}.{number}",
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 50,
+                "reconnect.backoff.ms": backoff_ms,
+                "reconnect.backoff.max.ms": 5 * backoff_ms,
+                "error_cb": broken.append,
             },
             protection=protection,
             watch=watch,
         )
         try:
-            return _Play(cluster, observer, producer, case).run()
+            return _Play(cluster, observer, producer, case, broken).run()
         except _NotPurgedError:
             continue
         finally:
@@ -182,7 +187,7 @@ def _close(cluster: ProxiedCluster, producer: TransactionalProducer) -> None:
     ending = Producer(
         {"bootstrap.servers": cluster.direct, "transactional.id": producer.transactional_id}
     )
-    ending.init_transactions(30)
+    ending.init_transactions(60)
     ending.close()
 
 
@@ -212,8 +217,10 @@ class _Play:
         observer: Observer,
         producer: TransactionalProducer,
         case: Case,
+        broken: list[KafkaError],
     ) -> None:
         self._cluster = cluster
+        self._broken = broken
         self._observer = observer
         self._producer = producer
         self._name = producer.transactional_id
@@ -239,15 +246,15 @@ class _Play:
     def _take_id(self) -> HeldRequest | None:
         """Init, and for a late init also that of a replacement; return what was held of it."""
         if self._case.late is not Late.INIT:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
             return None
         if not self._case.first:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
         held = self._hold()
         if self._case.first:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(60)
         else:
-            self._producer.recycle(30)
+            self._producer.recycle(60)
         return held
 
     def _hold(self) -> HeldRequest:
@@ -267,10 +274,15 @@ class _Play:
         self._write(attempt, NEAR[:1], on_delivery=lambda error, _: ends.append(error))
         self._producer.poll(0)
         held.wait()
-        self._producer.abort_transaction(30)
+        wait_until(self._has_noticed, "librdkafka's notice that its connection broke")
+        self._producer.abort_transaction(60)
         held.let_repetitions_pass()
         if any(error and error.code() == KafkaError._MSG_TIMED_OUT for error in ends):
             raise _NotPurgedError
+
+    def _has_noticed(self) -> bool:
+        self._producer.poll(0)
+        return bool(self._broken)
 
     def _second(self, held: HeldRequest, end: End) -> None:
         attempt = self._begin(2)
@@ -297,11 +309,11 @@ class _Play:
             overtaken.wait()
             self._arrive(held)
             overtaken.let_repetitions_pass()
-            self._producer.flush(10)
+            self._producer.flush(60)
             self._send_position(attempt)
             return
         self._write(attempt, NEAR)
-        self._producer.flush(10)
+        self._producer.flush(60)
         self._send_position(attempt)
         self._arrive(held)
 
@@ -326,17 +338,17 @@ class _Play:
     def _send_position(self, attempt: _Attempt) -> None:
         attempt.position_sent = True
         positions, membership = self._observer.to_commit(attempt.position)
-        self._producer.send_offsets_to_transaction(positions, membership, 30)
+        self._producer.send_offsets_to_transaction(positions, membership, 60)
 
     def _finish(self, attempt: _Attempt, partitions: Sequence[Partition], end: End) -> None:
         self._write(attempt, partitions)
         if not attempt.position_sent:
             self._send_position(attempt)
         if end is End.ABORT:
-            self._producer.flush(10)
-            self._producer.abort_transaction(30)
+            self._producer.flush(60)
+            self._producer.abort_transaction(60)
         else:
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(60)
             self._committed.append(attempt)
 
     def _again(self, attempt: _Attempt, error: KafkaException) -> None:
@@ -344,9 +356,9 @@ class _Play:
         for number in range(2, ATTEMPTS + 1):
             if isinstance(error, TransactionAborted):
                 with suppress(KafkaException):
-                    self._producer.abort_transaction(30)
+                    self._producer.abort_transaction(60)
             if self._producer.state is not State.READY:
-                self._producer.recycle(30)
+                self._producer.recycle(60)
             if self._observer.position() == attempt.position:
                 self._committed.append(attempt)
                 return

@@ -20,6 +20,7 @@ from tests.support.commands import Folder
 from tests.support.feeding import feeder
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 from tests.support.programs import Finished
+from tests.support.waiting import PATIENCE_SECONDS
 
 DIRECT = """\
 application: NAME
@@ -92,7 +93,7 @@ class TablesWorld(Pipeline):
         environment: Mapping[str, str] = {**own, **(options.pop("environment", None) or {})}
         return super().start_worker(*arguments, environment=environment, **options)
 
-    def run(self, command: str, *arguments: str, seconds: float = 90) -> Finished:
+    def run(self, command: str, *arguments: str, seconds: float = PATIENCE_SECONDS) -> Finished:
         """Run another command on this topology to its end."""
         return Folder(self.directory, self.bootstrap_servers).run(
             *command.split(),
@@ -115,7 +116,9 @@ class TablesWorld(Pipeline):
     def count(self, table: str = "numbers") -> int:
         return self.see(f"SELECT count(*) FROM {table}")[0][0]
 
-    def wait_for(self, count: int, table: str = "numbers", seconds: float = 90) -> None:
+    def wait_for(
+        self, count: int, table: str = "numbers", seconds: float = PATIENCE_SECONDS
+    ) -> None:
         def there() -> bool:
             running = [w for w in self.workers if w.process.poll() is None]
             assert running or self.count(table) >= count, self.workers[-1].log[-4000:]
@@ -135,9 +138,9 @@ class TablesWorld(Pipeline):
         """How many offsets the topic's partitions no longer have, together."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": self.name})
         try:
-            partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
             return sum(
-                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)[0]
+                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=60)[0]
                 for number in partitions
             )
         finally:

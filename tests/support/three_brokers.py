@@ -37,7 +37,8 @@ from eosframework.kafka.transactions.formats import (
 )
 from eosframework.kafka.transactions.log import read_log
 from eosframework.kafka.transactions.wire import Wire
-from tests.support.pipeline import wait_until
+from tests.support import waiting
+from tests.support.waiting import wait_until
 
 Answer = TypeVar("Answer")
 
@@ -48,10 +49,14 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "500",
 }
-"""Internal topics are made at their first use; few partitions make that quick."""
+"""Internal topics are made at their first use; few partitions make that quick. On a busy machine
+a broker is late with its heartbeats, and none may be taken for dead but those that a test breaks.
+"""
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 2 * waiting.PATIENCE_SECONDS
 """Brokers that elect leaders do not answer for a while, on a busy machine for longer."""
 
 
@@ -140,7 +145,7 @@ class ThreeBrokers:
     def setting(self, topic: str, name: str) -> str | None:
         """The value of a topic's setting, its own or the brokers' default."""
         admin, resource = self._admin(), ConfigResource(ResourceType.TOPIC, topic)
-        return admin.describe_configs([resource])[resource].result(10)[name].value
+        return admin.describe_configs([resource])[resource].result(60)[name].value
 
     def group_coordinator(self, group: str) -> int:
         count = len(self._metadata().topics[CONSUMER_OFFSETS].partitions)
@@ -177,7 +182,7 @@ class ThreeBrokers:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             settings = KafkaSettings(
-                bootstrap_servers=self._serving()[0], request_timeout_seconds=5
+                bootstrap_servers=self._serving()[0], request_timeout_seconds=10
             )
             try:
                 with Wire(settings) as wire:
@@ -204,7 +209,7 @@ class ThreeBrokers:
 
         def done() -> bool:
             try:
-                admin.incremental_alter_configs([resource])[resource].result(5)
+                admin.incremental_alter_configs([resource])[resource].result(20)
             except (KafkaException, TimeoutError):
                 return False
             return True
@@ -216,7 +221,7 @@ class ThreeBrokers:
 
         def answered() -> bool:
             try:
-                answers.append(self._admin().list_topics(timeout=5))
+                answers.append(self._admin().list_topics(timeout=20))
             except KafkaException:
                 return False
             return True

@@ -94,7 +94,7 @@ class Upgraded(Pipeline):
         """Put a record into a topic of the application's own that it has not read yet."""
         producer = feeder(self.bootstrap_servers)
         producer.produce(topic, b'{"n": 1}', b"1", 0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def findings(self) -> list[str]:
         """What is wrong in the outputs."""

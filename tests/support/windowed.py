@@ -22,7 +22,7 @@ streams:
     steps:
       - group_by: {by: "tests.support.functions:tens", key: string}
       - count:
-          window: {tumbling: 100ms, late: NAME.late, close_when_idle: 3s}
+          window: {tumbling: 100ms, late: NAME.late, close_when_idle: 6s}
           emit: close
     to: {topic: NAME.counted}
   visits:
@@ -30,7 +30,7 @@ streams:
     steps:
       - group_by: {by: "tests.support.functions:tens", key: string}
       - count:
-          window: {session: 20ms, late: NAME.late, close_when_idle: 3s}
+          window: {session: 20ms, late: NAME.late, close_when_idle: 6s}
           emit: close
     to: {topic: NAME.visits}
 """

@@ -37,7 +37,7 @@ def test_a_child_answers() -> None:
 def run_supervisor(run_child: object, names: list[str]) -> int:
     """Run a supervisor in a process of its own: it takes the signal handlers."""
     assert callable(run_child)
-    return Forked(lambda: Supervisor(run_child, names, 5).run()).wait()
+    return Forked(lambda: Supervisor(run_child, names, 60).run()).wait()
 
 
 def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None:
@@ -56,11 +56,13 @@ def test_a_killed_worker_is_started_again_under_its_name(tmp_path: Path) -> None
 def test_a_worker_that_fails_by_itself_stops_the_others(tmp_path: Path) -> None:
     def worker(name: str) -> int:
         if name == "bad":
+            while not (tmp_path / "ready").exists():
+                threading.Event().wait(0.001)
             return 3
         stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: (stopped.set(), sys.exit(0)))
         (tmp_path / "ready").touch()
-        stopped.wait(30)
+        stopped.wait(60)
         return 1
 
     assert run_supervisor(worker, ["good", "bad"]) == 3

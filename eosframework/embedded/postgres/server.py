@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from eosframework.embedded.folder import tail_of
+from eosframework.embedded.folder import START_SECONDS, tail_of
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
@@ -72,7 +72,7 @@ class PostgresServer:
         process = self._process()
         return process.pid if process else None
 
-    def start(self, *, deadline_seconds: float = 60) -> None:
+    def start(self, *, deadline_seconds: float = START_SECONDS) -> None:
         """Start the process on its port and its data, and wait until it serves.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from eosframework.embedded.folder import exclusively
+from eosframework.embedded.folder import START_SECONDS, exclusively
 from eosframework.embedded.ports import free_ports, require_free
 from eosframework.embedded.postgres.programs import find_programs, initialize
 from eosframework.embedded.postgres.record import (
@@ -42,7 +42,7 @@ def start_postgres(
     settings: Mapping[str, str] | None = None,
     detached: bool = False,
     programs: Path | None = None,
-    deadline_seconds: float = 60,
+    deadline_seconds: float = START_SECONDS,
 ) -> PostgresServer:
     """Start a server on the data in `data_dir`, or a new one if there is none.
 

@@ -75,11 +75,14 @@ def test_a_key_that_is_nowhere_costs_no_reading_however_many_keys_a_file_has(
     for key in absent:
         assert get(key) is None
 
-    before = bytes_read()
-    for key in absent:
-        get(key)
+    def is_cheap() -> bool:
+        before = bytes_read()
+        for key in absent:
+            get(key)
+        return (bytes_read() - before) / len(absent) < 20_000
 
-    assert (bytes_read() - before) / len(absent) < 20_000
+    # Files that are being merged are read by this process as well, until they are.
+    wait_until(is_cheap, "looks that read less than 20,000 bytes each")
 
 
 def largest_file_bytes(task: RocksTaskStores) -> int:

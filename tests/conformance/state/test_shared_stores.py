@@ -57,7 +57,7 @@ def readers(shared: SharedStores, look: Callable[[Any], None], count: int = 4) -
     finally:
         over.set()
         for thread in threads:
-            thread.join(30)
+            thread.join()
     assert found == []
 
 

@@ -176,7 +176,9 @@ step = st.one_of(
 @pytest.mark.parametrize("kind", list(StateBackendKind))
 @given(steps=st.lists(step, max_size=25), bounds=st.tuples(keys, st.none() | keys))
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_history_leaves_what_a_dictionary_would(
     kind: StateBackendKind, steps: list, bounds: tuple, tmp_path_factory: pytest.TempPathFactory

@@ -64,7 +64,7 @@ def test_outputs_removed_from_the_log_are_lost(application: Application) -> None
     admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
     removed = TopicPartition(f"{application.name}.doubled", 0, 3)
     for future in admin.delete_records([removed]).values():
-        future.result(30)
+        future.result(60)
     verdict = application.audit()
     assert (verdict.lost, verdict.torn, verdict.duplicated) == (3, 3, 0)
     assert verdict.notes == (
@@ -129,14 +129,14 @@ def test_a_transaction_that_is_still_open_hides_nothing_and_adds_nothing(
     producer = application.transactional_producer(".open")
     producer.begin_transaction()
     producer.produce(f"{application.name}.doubled", b"unfinished", partition=0)
-    producer.flush(30)
+    producer.flush(60)
 
     waited: list[str] = []
 
     def end_it(what: str, done: int) -> None:
         if what.startswith("waiting for an open transaction") and not waited:
             waited.append(what)
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
 
     graph = resolve(load_app(str(application.topology)))
     settings = KafkaSettings(bootstrap_servers=application.bootstrap_servers)
@@ -153,18 +153,18 @@ def test_positions_in_an_open_transaction_are_waited_for(application: Applicatio
         {"bootstrap.servers": application.bootstrap_servers, "group.id": application.name}
     )
     moved = [TopicPartition(f"{application.name}.in", 0, 50)]
-    producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 30)
+    producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 60)
     consumer.close()
     waited: list[str] = []
 
     def end_it(what: str, done: int) -> None:
         if "holds positions" in what and not waited:
             waited.append(what)
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
 
     graph = resolve(load_app(str(application.topology)))
     settings = KafkaSettings(
-        bootstrap_servers=application.bootstrap_servers, request_timeout_seconds=2
+        bootstrap_servers=application.bootstrap_servers, request_timeout_seconds=5
     )
     assert audit_application(graph, settings, end_it).clean
     assert waited
@@ -175,7 +175,7 @@ def test_outputs_of_input_that_retention_removed_are_untraced(application: Appli
     application.write(application.outputs_of(range(100)), commit=100)
     admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(f"{application.name}.in", 0, 5)]).values():
-        future.result(30)
+        future.result(60)
     verdict = application.audit()
     assert verdict.clean, verdict
     assert (verdict.input, verdict.untraced) == (95, 10)
@@ -221,7 +221,7 @@ def test_the_command_exits_with_2_and_says_what_is_wrong(application: Applicatio
     command = [sys.executable, "-m", "eosframework", "audit", str(application.topology)]
     command += ["--set", f"kafka.bootstrap_servers={application.bootstrap_servers}"]
     done = subprocess.run(
-        [*command, "--json"], capture_output=True, check=False, timeout=60, text=True
+        [*command, "--json"], capture_output=True, check=False, timeout=180, text=True
     )
     report = json.loads(done.stdout)
     assert done.returncode == 2, done.stderr

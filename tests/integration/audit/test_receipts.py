@@ -185,7 +185,7 @@ def test_outputs_that_retention_removed_are_lost_only_from_the_part_that_wants_t
         for p in (0, 1)
     ]
     for future in admin.delete_records(removed).values():
-        future.result(30)
+        future.result(60)
     whole = application.audit()
     assert faults(whole) == {"lost": 40}
     assert f"{application.name}.doubled[0] begins at offset 10: earlier records are gone" in (

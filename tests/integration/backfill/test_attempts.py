@@ -66,13 +66,13 @@ def append_in_transactions(pipeline: Pipeline) -> None:
     producer = Producer(
         {"bootstrap.servers": pipeline.bootstrap_servers, "transactional.id": pipeline.name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for number, counts in ((-1, False), (pipeline.fed, True)):
         producer.begin_transaction()
         value = json.dumps({"n": number}).encode()
         producer.produce(pipeline.source, value, str(number).encode(), 0, timestamp=1_700_000_001)
-        producer.flush(30)
-        producer.commit_transaction(30) if counts else producer.abort_transaction(30)
+        producer.flush(60)
+        producer.commit_transaction(60) if counts else producer.abort_transaction(60)
 
 
 def test_aborted_records_and_markers_are_neither_processed_nor_waited_for(
@@ -160,7 +160,7 @@ def test_rows_are_looked_up_in_global_tables_that_are_read_whole(
     producer = feeder(pipeline.bootstrap_servers)
     for ten in range(10):
         producer.produce(f"{pipeline.name}.tripled", json.dumps({"n": 2}).encode(), str(ten))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert make_backfill(pipeline).run("doubled", 0).records == 100
     numbers = [number_in(message) for message in pipeline.read(f"{pipeline.name}.doubled")]
     assert numbers == [2 * n for n in range(100)]

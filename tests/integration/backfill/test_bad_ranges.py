@@ -35,7 +35,7 @@ from tests.support.programs import Finished
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1800)
 
 REFUSING = """\
 application: NAME
@@ -90,7 +90,7 @@ def remove_before(orders: HandedOver, offset: int) -> None:
     """Do as retention does, in partition 0."""
     admin = AdminClient({"bootstrap.servers": orders.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(orders.source, 0, offset)]).values():
-        future.result(30)
+        future.result(60)
 
 
 def command(orders: HandedOver, directory: Path, *arguments: str, **environment: str) -> Finished:
@@ -106,7 +106,7 @@ def command(orders: HandedOver, directory: Path, *arguments: str, **environment:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
@@ -155,7 +155,7 @@ def test_a_topic_with_more_partitions_than_at_the_start_is_refused(
     job_of(orders, end=[f"{orders.source}[0]=20"]).run(spark)
     admin = AdminClient({"bootstrap.servers": orders.bootstrap_servers})
     for future in admin.create_partitions([NewPartitions(orders.source, 3)]).values():
-        future.result(30)
+        future.result(60)
     with pytest.raises(StartRefused, match="3 partitions"):
         job_of(orders).run(spark)
 
@@ -167,13 +167,13 @@ def test_a_range_has_fewer_records_than_offsets_and_ends(
     producer = Producer(
         {"bootstrap.servers": orders.bootstrap_servers, "transactional.id": orders.name}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for _ in range(3):
         producer.begin_transaction()
         for number in range(10):
             producer.produce(orders.source, b'{"n": 7}', b"7", number % 2)
-        producer.flush(30)
-        producer.abort_transaction(30)
+        producer.flush(60)
+        producer.abort_transaction(60)
     state = job_of(orders).run(spark)
     assert [one.end for one in state.job.ranges[orders.source]] == [68, 68]
     assert all(task.complete for task in state.tasks.values())

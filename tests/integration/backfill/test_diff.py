@@ -24,8 +24,6 @@ from tests.support.tables import TablesWorld
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
-
 TOPOLOGY = """\
 application: NAME
 sources:

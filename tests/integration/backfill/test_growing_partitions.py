@@ -20,6 +20,7 @@ from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.pipeline import read_committed, wait_until
 from tests.support.programs import REPOSITORY
+from tests.support.waiting import PATIENCE_SECONDS
 
 PAGE = REPOSITORY / "docs" / "howto" / "growing-partitions.md"
 
@@ -55,7 +56,7 @@ class Shop:
         producer = feeder(self._servers, partitioner="murmur2_random")
         for number in range(self._fed, self._fed + count):
             producer.produce(f"{self.name}.orders", b"{}", b"c%d" % (number % 20))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         self._fed += count
 
     def run(self, command: str) -> None:
@@ -64,7 +65,7 @@ class Shop:
         if program == "kafka-topics":
             self._cluster.admin.create_partitions(
                 [NewPartitions(words[words.index("--topic") + 1], int(words[-1]))]
-            )[f"{self.name}.orders"].result(30)
+            )[f"{self.name}.orders"].result(60)
             return
         process = self.start(command)
         assert process.wait(600) == 0, self._said()
@@ -98,7 +99,7 @@ class Shop:
         wait_until(
             lambda: sum(map(len, self.totals(application).values())) >= self._fed,
             f"{self._fed} totals of {application}",
-            seconds=240,
+            seconds=600,
         )
 
     def refusal(self) -> str:
@@ -115,7 +116,7 @@ class Shop:
 
 def ended(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def shop(
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_an_input_grows_while_its_counts_go_on(shop: Shop) -> None:
     first, second = shop.name, f"{shop.name}2"
     shop.order(300)

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 import pytest
 
 from tests.support.pipeline import wait_until
 from tests.support.programs import REPOSITORY
+from tests.support.waiting import PATIENCE_SECONDS
 
 STARTING = """\
 import signal
@@ -38,8 +40,8 @@ def test_a_jvm_that_is_being_started_ends_with_its_caller() -> None:
     try:
         wait_until(has_jvm, "a JVM is being started")
         caller.send_signal(signal.SIGINT)
-        assert caller.wait(30) != 0
-        wait_until(lambda: not any(map(_runs, found)), "the JVM ends", 10)
+        assert caller.wait(PATIENCE_SECONDS) != 0
+        wait_until(lambda: not any(map(_runs, found)), "the JVM ends")
     finally:
         caller.kill()
         for jvm in filter(_runs, found):
@@ -47,8 +49,17 @@ def test_a_jvm_that_is_being_started_ends_with_its_caller() -> None:
 
 
 def _jvms(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in processes if _runs(p) and "java" in " ".join(p.cmdline()[:1])]
+    return [p for p in processes if _runs(p) and "java" in _program(p)]
+
+
+def _program(process: psutil.Process) -> str:
+    """Return what a process runs; nothing if it has ended meanwhile."""
+    with suppress(psutil.Error):
+        return "".join(process.cmdline()[:1])
+    return ""
 
 
 def _runs(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

@@ -34,14 +34,14 @@ def topic(kafka: KafkaService, topic_name: str) -> str:
 
 def make_topic(kafka: KafkaService, name: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 2, 1, config=config)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1, config=config)])[name].result(60)
 
 
 def transactional_producer(kafka: KafkaService, name: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"writer-{name}"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
 
 
@@ -58,7 +58,7 @@ def test_every_part_of_a_record_arrives(
         topic, b"v", b"k", 1, timestamp=1_700_000_000_123, headers=[("h", b"1"), ("h", None)]
     )
     producer.produce(topic, None, b"", 1, timestamp=5)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     rows, found = read(spark, settings, {TopicPartition(topic, 1): OffsetRange(first=0, end=2)})
 
@@ -94,10 +94,10 @@ def test_aborted_records_and_markers_are_no_rows_and_nothing_waits_for_them(
         for _ in range(5):
             producer.produce(topic, b"%d" % number, partition=0)
         if number % 2:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(60)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
 
     whole = {TopicPartition(topic, 0): OffsetRange(first=0, end=36)}
     _, found = read(spark, settings, whole)
@@ -121,7 +121,7 @@ def test_ranges_are_read_as_they_are_and_empty_ones_not_at_all(
     for name in (topic, other):
         for number in range(20):
             producer.produce(name, b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     rows, found = read(
         spark,
@@ -146,10 +146,10 @@ def test_a_range_of_which_retention_removed_something_is_not_read_as_if_it_were_
     producer = feeder(kafka.bootstrap_servers)
     for number in range(10):
         producer.produce(topic, b"%d" % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     removed = Removed(topic, 0, 5)
-    admin.delete_records([removed])[removed].result(30)
+    admin.delete_records([removed])[removed].result(60)
 
     left = {TopicPartition(topic, 0): OffsetRange(first=5, end=10)}
     assert len(read(spark, settings, left)[1]) == 5

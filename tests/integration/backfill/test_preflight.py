@@ -59,7 +59,7 @@ def test_a_session_without_the_connector_and_a_master_that_is_none_are_refused(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert "Spark cannot be started on 'nonsense'" in finished.stdout

@@ -18,8 +18,6 @@ from tests.support.handed_over import JOB, HandedOver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def orders(

@@ -61,7 +61,7 @@ def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
     producer = Producer(client_properties(settings, Role.PRODUCER))
     offsets: list[int] = []
     producer.produce(TOPIC, way.encode(), on_delivery=lambda _, m: offsets.append(m.offset()))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     range_ = OffsetRange(first=offsets[0], end=offsets[0] + 1)
     rows = kafka_rows(spark, settings, {TopicPartition(TOPIC, 0): range_})

@@ -105,10 +105,10 @@ def test_a_job_is_watched_until_it_is_complete_or_nobody_wants_to_any_more(jobs:
         assert one.stdout is not None
         assert b"not complete" in one.stdout.readline()
     interrupted.send_signal(signal.SIGINT)
-    _, err = interrupted.communicate(timeout=30)
+    _, err = interrupted.communicate(timeout=180)
     assert interrupted.returncode == 0, err.decode()
     assert b"Traceback" not in err
     jobs.progress("january", 990, complete=True)
-    out, err = watching.communicate(timeout=30)
+    out, err = watching.communicate(timeout=180)
     assert watching.returncode == 0, err.decode()
     assert b": complete" in out

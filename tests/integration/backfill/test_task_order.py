@@ -36,7 +36,7 @@ class Log:
         self.records: dict[TopicPartition, list[Sent]] = {}
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         for made in admin.create_topics([NewTopic(t, TASKS, 1) for t in topics]).values():
-            made.result(30)
+            made.result(60)
         chosen = random.Random(seed)
         print(f"seed {seed}")
         producer = feeder(kafka.bootstrap_servers)
@@ -49,7 +49,7 @@ class Log:
                     producer.produce(
                         topic, one.value_, None, number, None, None, one.timestamp_, headers
                     )
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def _sent(self, topic: str, offset: int, chosen: random.Random) -> Sent:
         """The event time is in the value; that of the log says nothing."""

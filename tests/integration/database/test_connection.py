@@ -78,7 +78,8 @@ def test_a_suspended_server_fails_connect_and_statement_in_time(server: Postgres
         statement_timeout_seconds=1,
         network_timeout_seconds=2,
     )
-    connection = quick.connect()
+    patient = database_at(server.dsn, statement_timeout_seconds=1, network_timeout_seconds=2)
+    connection = patient.connect()
     connection.execute("SELECT 1")
     server.suspend()
     try:
@@ -93,12 +94,12 @@ def test_a_suspended_server_fails_connect_and_statement_in_time(server: Postgres
 
     assert connection.closed
     assert took < 30
-    with quick.connect() as again:
+    with patient.connect() as again:
         assert again.execute("SELECT 3").fetchone() == (3,)
 
 
 def test_a_statement_that_takes_too_long_is_given_up_by_the_server(database: str) -> None:
-    quick = database_at(database, statement_timeout_seconds=0.2)
+    quick = database_at(database, statement_timeout_seconds=1)
 
     with (
         quick.connect() as connection,

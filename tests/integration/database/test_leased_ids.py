@@ -106,8 +106,8 @@ def test_a_worker_that_starts_during_a_release_waits_for_its_end(ids: LeasedIds)
     with ThreadPoolExecutor(1) as crew:
         with ids.releasing("flights", ["A"]):
             starting = crew.submit(start)
-            assert asked.wait(20)
-        assert starting.result(20) == ["A", "B"]
+            assert asked.wait(60)
+        assert starting.result(60) == ["A", "B"]
 
 
 def test_a_database_that_cannot_be_asked_is_named(database: str) -> None:

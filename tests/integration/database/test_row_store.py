@@ -28,6 +28,12 @@ from tests.unit.processing.memory import At
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 
+WAITING = """
+SELECT 1 FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+"""Somebody in this database waits for a lock; other tests have theirs on the same server."""
+
 
 def sink(
     table: str,
@@ -132,7 +138,7 @@ def test_a_claim_waits_for_a_transaction_in_doubt(world: World) -> None:
         doubtful.execute("UPDATE eosframework.positions SET next_offset = 7")
         seen = world.see("SELECT next_offset FROM eosframework.positions")
         waiting = _in_thread(lambda: world.store().claim([P0]))
-        _until(lambda: bool(world.see("SELECT 1 FROM pg_locks WHERE NOT granted")))
+        _until(lambda: bool(world.see(WAITING)))
         doubtful.commit()
     assert seen == [(None,)]
     assert waiting() == [Claim(P0, claim.epoch + 1, 7)]
@@ -311,7 +317,7 @@ def _in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     pool = ThreadPoolExecutor(1)
     future = pool.submit(call)
     pool.shutdown(wait=False)
-    return lambda: future.result(30)
+    return lambda: future.result(60)
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.demos import Demo
 from tests.support.pipeline import wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = ["--flights", "20000", "--rate", "5000", "--kills", "3", "--seed", "7"]
 
@@ -19,7 +20,7 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
     start: Callable[..., Demo],
 ) -> None:
     demo = start("demo", *SMALL)
-    assert demo.process.wait(90) == 0, demo.told()
+    assert demo.process.wait(600) == 0, demo.told()
     verdict = demo.verdict()
     seconds = verdict.pop("seconds")
     assert verdict == {
@@ -31,7 +32,7 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
         "torn": 0,
         "kills": 3,
     }
-    assert seconds < 80
+    assert seconds < 500, "it takes 40 s where nothing else runs"
     assert demo.told().count("SIGKILL to pid") == 3
     assert demo.left_running() == []
     assert list(demo.directory.iterdir()) == [demo.story]
@@ -43,19 +44,19 @@ def test_stopping_the_demo_leaves_nothing_running(
     start: Callable[..., Demo], number: signal.Signals
 ) -> None:
     demo = start("demo", *SMALL)
-    demo.wait_until_told("kill 1 of 3", seconds=90)
+    demo.wait_until_told("kill 1 of 3")
     demo.process.send_signal(number)
-    assert demo.process.wait(30) == 0, demo.told()
+    assert demo.process.wait(PATIENCE_SECONDS) == 0, demo.told()
     assert "Traceback" not in demo.told()
     assert demo.left_running() == []
 
 
 def test_killing_the_demo_leaves_nothing_running(start: Callable[..., Demo]) -> None:
     demo = start("demo", *SMALL)
-    demo.wait_until_told("kill 1 of 3", seconds=90)
+    demo.wait_until_told("kill 1 of 3")
     demo.process.kill()
-    demo.process.wait(10)
-    wait_until(lambda: not demo.left_running(), "the end of all its processes", 20)
+    demo.process.wait(60)
+    wait_until(lambda: not demo.left_running(), "the end of all its processes")
 
 
 def test_without_the_extra_the_demo_says_what_to_install() -> None:
@@ -67,7 +68,7 @@ def test_without_the_extra_the_demo_says_what_to_install() -> None:
         "main(['demo'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", hide], capture_output=True, check=False, timeout=30, text=True
+        [sys.executable, "-c", hide], capture_output=True, check=False, timeout=180, text=True
     )
     assert done.returncode == 1
     assert "pip install 'eosframework[embedded]'" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.demos import Demo
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 SPAN = ("--since", "2013-11-15", "--cutover", "2013-12-05", "--until", "2013-12-10")
 
@@ -24,7 +24,7 @@ def test_an_archive_by_spark_and_the_rest_live_make_what_all_of_it_makes_live(
     That live workers make what pandas makes of the flights is shown by `test_delays_example`.
     """
     demo = start("demo-backfill", *SPAN, "--seed", "7")
-    assert demo.process.wait(580) == 0, demo.told()
+    assert demo.process.wait(2000) == 0, demo.told()
     verdict = demo.verdict()
     assert (verdict["missing"], verdict["extra"]) == (0, 0)
     assert verdict["backfilled"] > 15_000

@@ -32,7 +32,7 @@ def shell(
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_the_rehearsal_runs_as_it_is_written(shell: Terminal) -> None:
     printed: dict[str, str] = {}
     for block in blocks(PAGE):
@@ -50,7 +50,7 @@ def inspect(shell: Terminal) -> None:
     for service in ("worker", "relay"):
         container = shell.run(f"docker compose ps --quiet {service}").strip()
         health = f"docker inspect --format '{{{{.State.Health.Status}}}}' {container}"
-        wait_until(lambda h=health: shell.run(h) == "healthy\n", f"health of {service}", 120)
+        wait_until(lambda h=health: shell.run(h) == "healthy\n", f"health of {service}", 600)
         assert shell.run(f"docker exec {container} id -u") == "10001\n"
         # PID 1 is the program itself, with no shell between it and whoever asks it to stop.
         first = shell.run(f"docker exec {container} cat /proc/1/cmdline")

@@ -32,11 +32,13 @@ from eosframework.kafka.transactions.coordinators import describe_transaction
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
+from tests.support.acls import wait_until_known
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
+from tests.support.waiting import within
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 UNWELL = {
@@ -87,15 +89,15 @@ class Patient:
         assert self.cluster.committed(self.name, self.topic("in")) is None
         self.producer("somebody")
 
-    def producer(self, transactional_id: str) -> Producer:
+    def producer(self, transactional_id: str, timeout_ms: int = 20_000) -> Producer:
         made = Producer(
             {
                 "bootstrap.servers": self.cluster.bootstrap_servers,
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": 20_000,
+                "transaction.timeout.ms": timeout_ms,
             }
         )
-        made.init_transactions(30)
+        made.init_transactions(60)
         return made
 
     def doctor(self, *arguments: str) -> Finished:
@@ -122,7 +124,7 @@ class Patient:
         return found
 
     def topics(self) -> set[str]:
-        return set(self.cluster.admin.list_topics(timeout=20).topics)
+        return set(self.cluster.admin.list_topics(timeout=60).topics)
 
 
 Make = Callable[[str, str], Patient]
@@ -192,10 +194,10 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     well.cluster.feed(well.topic("in"), b'{"n": 1}')
     assert well.folder.run("run-worker", "app.yaml", "--until-caught-up").exit_code == 0
     transactional_id = f"{well.name}-copied-0"
-    producer = well.producer(transactional_id)
+    producer = well.producer(transactional_id, timeout_ms=600_000)
     producer.begin_transaction()
     producer.produce(well.topic("out"), b"open")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     settings = KafkaSettings(bootstrap_servers=well.cluster.bootstrap_servers)
     topics, ends = well.topics(), well.cluster.end(well.topic("registry"))
     with Wire(settings) as wire:
@@ -203,7 +205,7 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
         found = well.findings()
         assert describe_transaction(wire, transactional_id) == before
     assert (well.topics(), well.cluster.end(well.topic("registry"))) == (topics, ends)
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
 
     assert transactional_id in found["held-back"][0]["found"]
     assert transactional_id in found["ids-in-use"][0]["about"]
@@ -282,7 +284,7 @@ def test_history_that_the_output_would_delete_or_refuse_is_found_before_it_is_lo
     producer = feeder(well.cluster.bootstrap_servers)
     long_ago = 1_357_000_000_000
     producer.produce(well.topic("in"), b"{}", timestamp=long_ago)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     configure(
         well.cluster,
         well.topic("out"),
@@ -329,7 +331,7 @@ def test_the_clock_of_this_host_is_measured_against_the_controllers(
         monkeypatch.setattr(probing, "time", Ahead)
         other = probing.controller_clock(wire)
     assert abs(same.ahead) <= same.uncertainty + timedelta(seconds=0.1)
-    assert -41 < other.ahead.total_seconds() < -39
+    assert abs(other.ahead + timedelta(seconds=40)) <= other.uncertainty + timedelta(seconds=1)
 
 
 @pytest.mark.exhaustive
@@ -345,7 +347,7 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
         patient = make(cluster.bootstrap_servers, "three")
         topics = [NewTopic(patient.topic(short), 1, 3) for short in ("in", "out")]
         for future in patient.cluster.admin.create_topics(topics).values():
-            future.result(30)
+            future.result(60)
 
         def well() -> bool:
             found = set(patient.findings())
@@ -360,7 +362,7 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
             lagging = patient.findings().get("lagging-replicas", [])
             return any("three.in" in finding["about"] for finding in lagging)
 
-        wait_until(seen, "the broker that is down", seconds=60)
+        wait_until(seen, "the broker that is down")
     finally:
         cluster.kill()
 
@@ -368,14 +370,11 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
 def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        started = time.monotonic()
         default = ("--set", "kafka.request_timeout_seconds=10")
-        done = make(server, "nobody").doctor("--json", *default)
-        taken = time.monotonic() - started
+        done = within(10, lambda: make(server, "nobody").doctor("--json", *default))
     assert done.exit_code == 1
     assert f"no broker at {server} answered within 4 s" in done.error
     assert done.json == {"error": done.error}
-    assert taken < 10
 
 
 def test_a_cluster_that_refuses_connections_is_named(make: Make) -> None:
@@ -420,7 +419,7 @@ def configure(cluster: Cluster, topic: str, values: dict[str, str]) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in cluster.admin.incremental_alter_configs([resource]).values():
-        future.result(20)
+        future.result(60)
 
 
 def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
@@ -435,7 +434,7 @@ def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
         AclPermissionType.ANY,
     )
     for future in cluster.admin.delete_acls([anything]).values():
-        future.result(20)
+        wait_until_known(cluster.admin, future.result(60), there=False)
 
 
 def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperation) -> None:
@@ -448,4 +447,5 @@ def deny(cluster: Cluster, kind: ResourceType, name: str, operation: AclOperatio
             kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", chosen, permission
         )
         for future in cluster.admin.create_acls([acl]).values():
-            future.result(20)
+            future.result(60)
+        wait_until_known(cluster.admin, [acl])

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from eosframework.embedded import find_kafka
 from tests.support.feeding import feeder
 from tests.support.pipeline import wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 BROKER = [sys.executable, "-m", "eosframework", "broker"]
 
@@ -35,7 +36,7 @@ def broker(tmp_path: Path) -> Iterator[Command]:
             [*BROKER, *arguments, "--data-dir", str(data_dir)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=600,
             env=os.environ | environment,
         )
 
@@ -51,10 +52,10 @@ def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def write(bootstrap_servers: str, topic: str, value: bytes) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(timeout=20)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(60)
     producer = feeder(bootstrap_servers)
     producer.produce(topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def read_first(bootstrap_servers: str, topic: str) -> bytes | None:
@@ -66,13 +67,13 @@ def read_first(bootstrap_servers: str, topic: str) -> bytes | None:
         }
     )
     consumer.subscribe([topic])
-    messages = consumer.consume(1, timeout=20)
+    messages = consumer.consume(1, PATIENCE_SECONDS)
     consumer.close()
     return messages[0].value() if messages else None
 
 
 def replicas(admin: AdminClient, topic: str) -> list[int]:
-    partitions = admin.list_topics(topic, 20).topics[topic].partitions
+    partitions = admin.list_topics(topic, 60).topics[topic].partitions
     return sorted(partitions[0].replicas) if partitions else []
 
 
@@ -105,7 +106,7 @@ def test_three_nodes_come_up_with_three_replicas(broker: Command, topic_name: st
     up = answer_of(broker("up", "--nodes", "3", "--port", "0", "--json"))
     servers = up["bootstrap_servers"]
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic_name, 1)])[topic_name].result(timeout=20)
+    admin.create_topics([NewTopic(topic_name, 1)])[topic_name].result(60)
     wait_until(lambda: replicas(admin, topic_name) == [1, 2, 3], "three replicas")
     status = answer_of(broker("status", "--json"))
     down = answer_of(broker("down", "--json"))
@@ -127,7 +128,7 @@ def test_an_interrupted_start_leaves_nothing_running_and_says_so(
     )
     wait_until((data_dir / "node-2" / "pid").exists, "a node's process")
     starting.send_signal(signal.SIGINT)
-    _, said = starting.communicate(timeout=60)
+    _, said = starting.communicate(timeout=PATIENCE_SECONDS)
 
     assert starting.returncode == 2, said
     assert "interrupted before Kafka was up" in said

@@ -29,9 +29,9 @@ sys.stdin.read()
 def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: str) -> None:
     with start_kafka(tmp_path, nodes=3, fast_start=True, heap_megabytes=256) as cluster:
         everyone = frozenset({1, 2, 3})
-        assert all(live_brokers(node.port) == everyone for node in cluster.nodes)
+        assert all(live_brokers(node.port, 60) == everyone for node in cluster.nodes)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic(topic_name, 3)])[topic_name].result(timeout=30)
+        admin.create_topics([NewTopic(topic_name, 3)])[topic_name].result(60)
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic_name}
         )
@@ -44,7 +44,7 @@ def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: 
         producer.commit_transaction(60)
         cluster.nodes[1].start()
 
-        assert 2 in live_brokers(cluster.nodes[1].port)
+        assert 2 in live_brokers(cluster.nodes[1].port, 60)
         cluster.kill()
     assert not any(node.running for node in cluster.nodes)
 
@@ -61,7 +61,7 @@ def test_a_cluster_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
 
-    assert broker.wait(timeout=20) is None
+    assert broker.wait(timeout=60) is None
 
 
 def test_the_java_of_the_wheel_runs_a_broker(

@@ -30,7 +30,7 @@ def database_command(tmp_path: Path) -> Iterator[Command]:
             [*DATABASE, *arguments, "--data-dir", str(data_dir)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=600,
             env=os.environ | environment,
         )
 

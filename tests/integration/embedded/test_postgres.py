@@ -130,7 +130,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
 
-    assert server.wait(timeout=20) is None
+    assert server.wait(timeout=60) is None
 
 
 def test_data_that_an_interrupted_start_left_is_made_again(tmp_path: Path) -> None:

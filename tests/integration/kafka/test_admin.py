@@ -20,7 +20,7 @@ def test_a_broker_that_was_restarted_is_asked_for_offsets_under_its_new_epoch(
     partition = TopicPartition("topic", 0)
     with start_kafka(tmp_path / "kafka", fast_start=True) as cluster:
         settings = KafkaSettings(
-            bootstrap_servers=cluster.bootstrap_servers, request_timeout_seconds=2
+            bootstrap_servers=cluster.bootstrap_servers, request_timeout_seconds=5
         )
         admin = ClusterAdmin(settings)
         admin.create_topics([TopicToCreate("topic", 1)])

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 FORGETFUL = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "transactional.id.expiration.ms": "1000",
+    "transactional.id.expiration.ms": "8000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
 }
 

@@ -49,11 +49,11 @@ class Member:
 def topic(kafka: KafkaService, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for created in admin.create_topics([NewTopic(topic_name, 2, 1)]).values():
-        created.result(30)
+        created.result(60)
     producer = feeder(kafka.bootstrap_servers)
     for number in range(20):
         producer.produce(topic_name, str(number).encode(), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return topic_name
 
 
@@ -62,7 +62,14 @@ def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
     members: list[Member] = []
 
     def join_one(instance: str | None = None, *, start: int = 0) -> Member:
-        group = GroupSettings(topic, instance, heartbeat_interval_seconds=0.2)
+        # Partitions are handed over by a leave: the end of a session would be waited for longer.
+        group = GroupSettings(
+            topic,
+            instance,
+            session_timeout_seconds=600,
+            heartbeat_interval_seconds=0.2,
+            max_poll_interval_seconds=600,
+        )
         log = KafkaInputLog({"bootstrap.servers": kafka.bootstrap_servers}, group)
         member = Member(log, start)
         log.subscribe([topic], member)
@@ -102,13 +109,13 @@ def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
     for answer in deleted.values():
-        answer.result(30)
+        answer.result(60)
     member = join(start=3)
 
     def read() -> None:
         wait_until(lambda: member.owns(2), "an assignment")
         member.log.resume(list(member.owned))
-        wait_until(lambda: member.owns(0), "a position", seconds=20)
+        wait_until(lambda: member.owns(0), "a position")
 
     with pytest.raises(PositionLost, match=r"3, is not in the log \(the log holds 7 to 10\)"):
         read()
@@ -133,16 +140,16 @@ def test_a_fetch_tells_the_membership_that_holds_since_the_last_rebalance(
     producer = Producer(
         {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-0"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     kept = [KafkaPartition(*partition, 1) for partition in first.owned]
     producer.begin_transaction()
-    producer.send_offsets_to_transaction(kept, first.log.fetch(1, 0).membership, 30)
-    producer.commit_transaction(30)
+    producer.send_offsets_to_transaction(kept, first.log.fetch(1, 0).membership, 60)
+    producer.commit_transaction(60)
     producer.begin_transaction()
     with pytest.raises(KafkaException) as refused:
-        producer.send_offsets_to_transaction(kept, before, 30)
+        producer.send_offsets_to_transaction(kept, before, 60)
     assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
 
 
 def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Join) -> None:
@@ -150,7 +157,7 @@ def test_a_static_member_that_leaves_hands_its_partitions_over_at_once(join: Joi
     wait_until(lambda: all([first.owns(1), second.owns(1)]), "a share each")
     first.log.close(leave=True)
     assert not first.owned
-    wait_until(lambda: second.owns(2), "the rest", seconds=10)
+    wait_until(lambda: second.owns(2), "the rest")
 
 
 def test_a_second_worker_with_the_same_instance_name_fences_the_first(join: Join) -> None:
@@ -158,7 +165,7 @@ def test_a_second_worker_with_the_same_instance_name_fences_the_first(join: Join
     wait_until(lambda: first.owns(2), "an assignment")
     second = join("one")
     with pytest.raises(InstanceFenced):
-        wait_until(lambda: all([second.owns(2), first.owns(0)]), "never", seconds=20)
+        wait_until(lambda: all([second.owns(2), first.owns(0)]), "never")
 
 
 def fenced(join: Join) -> Member:

@@ -24,7 +24,7 @@ from tests.support.pipeline import read_committed, wait_until
 def topic(kafka: KafkaService, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for created in admin.create_topics([NewTopic(topic_name, 1, 1)]).values():
-        created.result(30)
+        created.result(60)
     return topic_name
 
 
@@ -34,10 +34,15 @@ def make(kafka: KafkaService, topic: str) -> Iterator[Callable[..., Transactiona
     made: list[TransactionalProducer] = []
 
     def make_one(**options: Any) -> TransactionalProducer:
-        config = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic}
+        # What is still open is ended by the producer: the broker would wait longer than the tests.
+        config = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": topic,
+            "transaction.timeout.ms": 600_000,
+        }
         producer = TransactionalProducer(config, **options)
         made.append(producer)
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         return producer
 
     yield make_one
@@ -54,7 +59,7 @@ def stable_end(kafka: KafkaService, topic: str) -> int:
         {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic}
     )
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1]
     finally:
         consumer.close()
 
@@ -76,7 +81,7 @@ def written_for_confluent_kafka(
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    producer.init_transactions(30.0)
+    producer.init_transactions(60.0)
     producer.begin_transaction()
     producer.produce(
         topic,
@@ -89,19 +94,19 @@ def written_for_confluent_kafka(
     producer.send_offsets_to_transaction(
         [TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata(), 30.0
     )
-    producer.commit_transaction(30.0)
+    producer.commit_transaction(60.0)
     producer.begin_transaction()
     producer.produce(topic, b"aborted")
-    left = producer.flush(30)
-    producer.abort_transaction(30.0)
+    left = producer.flush(60)
+    producer.abort_transaction(60.0)
     try:
         producer.commit_transaction(5)
         refused = None
     except KafkaException as error:
         refused = error.args[0].code()
-    (message,) = consumer.consume(1, 30)
-    committed = consumer.committed([TopicPartition(topic, 0)], timeout=30)[0].offset
-    known = topic in producer.list_topics(timeout=30).topics
+    (message,) = consumer.consume(1, 60)
+    committed = consumer.committed([TopicPartition(topic, 0)], timeout=60)[0].offset
+    known = topic in producer.list_topics(timeout=60).topics
     producer.close()
     consumer.close()
     seen = (message.key(), message.value(), message.timestamp(), message.headers())
@@ -113,7 +118,7 @@ def test_code_written_for_confluent_kafka_runs_the_same(
 ) -> None:
     other = unique_name("plain")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(other, 1, 1)])[other].result(30)
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(60)
     ours = written_for_confluent_kafka(
         TransactionalProducer, ReadCommittedConsumer, kafka.bootstrap_servers, topic
     )
@@ -137,7 +142,7 @@ def test_every_abort_fences_what_the_old_producer_has_in_flight(
     before, old = epoch(), producer.produce
     producer.begin_transaction()
     producer.produce(topic, b"aborted")
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
     assert epoch() > before
     assert producer.produce != old
     admin.close()
@@ -149,10 +154,10 @@ def test_a_producer_closed_with_an_open_transaction_leaves_nothing_open(
     producer = make()
     producer.begin_transaction()
     producer.produce(topic, b"never")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert stable_end(kafka, topic) == 0
     producer.close()
-    wait_until(lambda: stable_end(kafka, topic) == 2, "the record and its marker", seconds=10)
+    wait_until(lambda: stable_end(kafka, topic) == 2, "the record and its marker")
     assert values(kafka, topic) == []
 
 
@@ -162,11 +167,11 @@ def test_a_zombie_is_fenced_and_its_records_stay_invisible(
     zombie = make()
     zombie.begin_transaction()
     zombie.produce(topic, b"zombie")
-    zombie.flush(30)
-    with make().transaction(30) as successor:
+    zombie.flush(60)
+    with make().transaction(60) as successor:
         successor.produce(topic, b"successor")
     with pytest.raises(TaskFenced) as fenced:
-        zombie.commit_transaction(30)
+        zombie.commit_transaction(60)
     assert isinstance(fenced.value, KafkaException)
     assert zombie.state is State.FENCED
     for call in (zombie.begin_transaction, zombie.abort_transaction, zombie.commit_transaction):
@@ -181,13 +186,13 @@ def test_a_zombie_that_produces_learns_that_it_is_fenced(
     zombie = make()
     zombie.begin_transaction()
     zombie.produce(topic, b"one", on_delivery=lambda error, message: None)
-    zombie.flush(30)
+    zombie.flush(60)
     make()
 
     def go_on() -> None:
         while True:
             zombie.produce(topic, b"more", on_delivery=lambda error, message: None)
-            zombie.flush(30)
+            zombie.flush(60)
 
     with pytest.raises(TaskFenced):
         go_on()
@@ -199,14 +204,14 @@ def test_a_block_that_raises_is_aborted_and_its_error_is_not_hidden(
     producer = make()
 
     def fail() -> None:
-        with producer.transaction(30):
+        with producer.transaction(60):
             producer.produce(topic, b"aborted")
             raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
         fail()
     assert producer.state is State.READY
-    with producer.transaction(30):
+    with producer.transaction(60):
         producer.produce(topic, b"committed")
     assert values(kafka, topic) == [b"committed"]
 
@@ -235,12 +240,12 @@ def test_replaced_producers_are_freed_without_the_garbage_collector(
     gc.disable()
     try:
         for turn in range(6):
-            with producer.transaction(30):
+            with producer.transaction(60):
                 producer.produce(topic, b"value")
-            producer.recycle(30)
+            producer.recycle(60)
             producer.begin_transaction()
             producer.produce(topic, b"value")
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
             assert producer.state is State.READY, turn
         wait_until(lambda: alive() <= before, "the closing of discarded producers")
     finally:
@@ -257,7 +262,7 @@ def test_an_idle_producer_does_not_gather_statistics(
         unread.append(len(producer))
         return unread[-1] < unread[-2]
 
-    wait_until(fewer_than_before, "the background thread's turn", seconds=10)
+    wait_until(fewer_than_before, "the background thread's turn")
 
 
 @pytest.mark.parametrize("setting", ["false"])
@@ -270,7 +275,7 @@ def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, set
             {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "refused"}
         )
         with pytest.raises(StartRefused, match=f"{name}=false, expected true"):
-            producer.init_transactions(30)
+            producer.init_transactions(60)
         assert producer.state is State.NEW
         producer.close()
 

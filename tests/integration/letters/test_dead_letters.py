@@ -12,8 +12,6 @@ from tests.support.second_chances import TOPOLOGY, Forgiving
 
 COUNT = 40
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture
 def forgiving(make_pipeline: Callable[..., Pipeline]) -> Callable[[str], Forgiving]:

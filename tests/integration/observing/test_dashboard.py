@@ -60,7 +60,7 @@ def test_every_panel_shows_a_series_of_processes_at_work(
             return not silent
 
         try:
-            wait_until(all_tell, "a value for every query", 120)
+            wait_until(all_tell, "a value for every query", 600)
         except AssertionError as error:
             raise AssertionError(f"nothing for {silent}") from error
     for process in (worker, *relays):

@@ -53,6 +53,7 @@ def open_transaction(pipeline: Pipeline, partition: int) -> Iterator[Callable[[]
         {
             "bootstrap.servers": pipeline.bootstrap_servers,
             "transactional.id": f"{pipeline.name}.upstream",
+            "transaction.timeout.ms": 600_000,
         }
     )
     producer.init_transactions(60)
@@ -70,7 +71,7 @@ def test_a_worker_tells_what_kafka_holds_also_after_an_abort_and_a_fence(
     )
     pipeline.feed(100)
     # A fenced task waits for two heartbeats, which gives the test time to see it.
-    worker = pipeline.start_worker(settings=[LISTENING, "worker.heartbeat_interval_seconds=3"])
+    worker = pipeline.start_worker(settings=[LISTENING, "worker.heartbeat_interval_seconds=5"])
     addresses = addresses_of(worker)
 
     def read() -> float:
@@ -129,7 +130,7 @@ def test_a_worker_behind_an_open_transaction_is_not_ready_and_says_where(
     pipeline = make_pipeline(partitions=2)
     pipeline.feed(10)
     worker = pipeline.start_worker(
-        instance="one", settings=[LISTENING, "worker.transaction_timeout_seconds=3"]
+        instance="one", settings=[LISTENING, "worker.transaction_timeout_seconds=5"]
     )
     [address] = addresses_of(worker)
     wait_until_ready(address)

@@ -97,7 +97,7 @@ def test_a_message_that_kafka_refuses_is_named_and_the_relay_goes_on_without_it(
     admin = AdminClient({"bootstrap.servers": outbox.bootstrap_servers})
     wanted = [NewTopic(small, 1, 1, config={"max.message.bytes": "1000"})]
     for future in admin.create_topics(wanted).values():
-        future.result(30)
+        future.result(60)
     outbox.publish(20)
     with psycopg.connect(outbox.dsn) as connection:
         publish(connection, small, "k", "x" * 5000)

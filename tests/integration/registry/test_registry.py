@@ -24,9 +24,7 @@ from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import read_committed, wait_until
 from tests.support.programs import Finished
 from tests.support.schema_registry import Registry
-
-pytestmark = pytest.mark.timeout(400)
-"""The first test waits for the registry, which may have to be fetched."""
+from tests.support.waiting import PATIENCE_SECONDS
 
 HERE = "tests.support.schema_functions"
 
@@ -63,7 +61,7 @@ class World:
         self.client = SchemaRegistryClient({"url": registry.url})
         self.environment = {
             "EOS_REGISTRY__URL": registry.url,
-            "EOS_REGISTRY__REQUEST_TIMEOUT_SECONDS": "3",
+            "EOS_REGISTRY__REQUEST_TIMEOUT_SECONDS": "10",
             "EOS_TOPICS__PARTITIONS": "1",
         }
         cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
@@ -73,7 +71,7 @@ class World:
         self.folder.write("app.yaml", text)
 
     def run(self, *arguments: str) -> Finished:
-        return self.folder.run(*arguments, environment=self.environment, seconds=120)
+        return self.folder.run(*arguments, environment=self.environment)
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         """Start a worker, which registers what it writes with."""
@@ -163,11 +161,11 @@ def test_a_record_waits_for_a_registry_that_is_away(world: World, registry: Regi
         wait_until(lambda: len(world.late()) == 1, "the first record's output")
         with registry.standing_still():
             world.feed(second)
-            wait_until(lambda: "the record waits for it" in log.read_text(), "the wait", 90)
+            wait_until(lambda: "the record waits for it" in log.read_text(), "the wait")
             assert world.cluster.committed(world.name, f"{world.name}.in") == 1
-        wait_until(lambda: len(world.late()) == 2, "the second record's output", 90)
+        wait_until(lambda: len(world.late()) == 2, "the second record's output")
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0
+        assert worker.wait(PATIENCE_SECONDS) == 0
     finally:
         worker.kill()
         worker.wait()
@@ -188,4 +186,4 @@ def test_a_schema_that_does_not_fit_is_refused_before_anything_is_made(world: Wo
     refused = world.run("apply", "app.yaml")
     assert refused.exit_code == 1
     assert f"subject '{world.name}.out-value': the registry does not take" in refused.error
-    assert f"{world.name}.json" not in world.cluster.admin.list_topics(timeout=20).topics
+    assert f"{world.name}.json" not in world.cluster.admin.list_topics(timeout=60).topics

@@ -64,7 +64,7 @@ def test_a_restarted_worker_goes_on_where_the_table_ends(make_tables: MakeTables
     worker = world.start_worker()
     world.wait_for(1)
     worker.signal(signal.SIGTERM)
-    assert worker.wait(60) == 0, worker.log[-3000:]
+    assert worker.wait() == 0, worker.log[-3000:]
     world.feed(1000)
     world.finish()
     assert world.kept().clean, world.kept()
@@ -82,10 +82,10 @@ def test_transforms_and_tables_run_under_one_command_and_each_row_is_there_once(
     world.wait_for(1000)
     world.wait_for(1000, "doubled")
     worker.signal(signal.SIGTERM)
-    assert worker.wait(60) == 0, worker.log[-3000:]
+    assert worker.wait() == 0, worker.log[-3000:]
     world.feed(500)
     worker = world.start_worker(settings=keep_nothing, until_caught_up=True)
-    assert worker.wait(120) == 0, worker.log[-3000:]
+    assert worker.wait() == 0, worker.log[-3000:]
     for table, factor in (("numbers", 1), ("doubled", 2)):
         assert world.kept(table, factor).clean, world.kept(table, factor)
     twice = Counter(n for (n,) in world.see("SELECT n FROM twice"))
@@ -148,7 +148,7 @@ def test_a_refused_row_stops_the_worker_after_what_comes_before_it(
     world.apply()
     world.produce(*GOOD_AND_BAD)
     worker = world.start_worker()
-    assert worker.wait(90) == 2, worker.log[-3000:]
+    assert worker.wait() == 2, worker.log[-3000:]
     said = f"error: table totals refuses the row of record {world.source}[0]@1"
     assert said in worker.log
     assert "Traceback" not in worker.log

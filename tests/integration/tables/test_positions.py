@@ -77,7 +77,7 @@ def test_records_that_are_gone_before_they_were_written_are_told_of(world: Table
     world.feed(50)
     admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
     for answer in admin.delete_records([TopicPartition(world.source, 0, 120)]).values():
-        answer.result(30)
+        answer.result(60)
     said = refusal(world)
     assert "the offsets between are gone" in said
     command = said.partition("eosframework positions set APP --tables ")[2]
@@ -98,11 +98,11 @@ def test_a_position_behind_the_end_of_the_log_is_told_of(world: TablesWorld) -> 
 def test_a_topic_made_again_is_refused_until_its_positions_are_set(world: TablesWorld) -> None:
     admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
     for answer in admin.delete_topics([world.source]).values():
-        answer.result(30)
+        answer.result(60)
 
     def made_again() -> bool:
         [answer] = admin.create_topics([NewTopic(world.source, 1, 1)]).values()
-        return answer.exception(30) is None
+        return answer.exception(60) is None
 
     wait_until(made_again, "the topic again")
     assert f"positions set APP --tables {world.source}=earliest" in refusal(world, 1)

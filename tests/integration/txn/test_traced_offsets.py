@@ -24,18 +24,18 @@ def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits
     monkeypatch.setattr(tracing, "SKEW_MILLISECONDS", 0)
     servers = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)
-    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
+    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(60)
     consumer = Consumer({**servers, "group.id": unique_name("group")})
     consumer.commit(offsets=[TopicPartition(topic_name, 0, 3)], asynchronous=False)
 
     transactional_id = unique_name("first")
     producer = Producer({**servers, "transactional.id": transactional_id})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for position, end in ((5, producer.commit_transaction), (9, producer.abort_transaction)):
         producer.begin_transaction()
         moved = [TopicPartition(topic_name, 0, position)]
-        producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 30)
-        end(30)
+        producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 60)
+        end(60)
     consumer.close()
 
     with Wire(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)) as wire:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,8 +33,10 @@ from eosframework.kafka.transactions.hanging import Health, find_open
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition as Partition
 from tests.conftest import SMALL_BROKER, KafkaService
+from tests.support.acls import wait_until_known
 from tests.support.hanging import write_unannounced
 from tests.support.pipeline import read_committed, wait_until
+from tests.support.waiting import within
 
 UNPROTECTED = {
     **SMALL_BROKER,
@@ -81,10 +82,10 @@ def data(result: tuple[int, str, str]) -> dict[str, Any]:
 
 def create(service: KafkaService, name: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": service.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
 
 
-def producer(service: KafkaService, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
+def producer(service: KafkaService, transactional_id: str, timeout_ms: int = 600_000) -> Producer:
     made = Producer(
         {
             "bootstrap.servers": service.bootstrap_servers,
@@ -92,14 +93,14 @@ def producer(service: KafkaService, transactional_id: str, timeout_ms: int = 60_
             "transaction.timeout.ms": timeout_ms,
         }
     )
-    made.init_transactions(30)
+    made.init_transactions(60)
     return made
 
 
 def open_transaction(made: Producer, topic: str, value: bytes = b"open") -> None:
     made.begin_transaction()
     made.produce(topic, value, partition=0)
-    assert made.flush(30) == 0
+    assert made.flush(60) == 0
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
     open_transaction(made, topic_name)
     open_transaction(other, topic_name)
     made.produce(topic_name, b"more")
-    made.flush(30)
+    made.flush(60)
 
     listed = data(run(kafka, "list", "--state", "ongoing", "--json"))["transactions"]
     by_id = {entry["transactional_id"]: entry for entry in listed}
@@ -134,8 +135,8 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
     assert [entry["transactional_id"] for entry in only] == [ours]
 
     described = data(run(kafka, "describe", ours, "--json"))
-    assert described["timeout_seconds"] == 60
-    assert 0 < described["open_seconds"] < 60
+    assert described["timeout_seconds"] == 600
+    assert 0 < described["open_seconds"] < 600
     (partition,) = described["partitions"]
     assert partition == {
         "topic": topic_name,
@@ -145,7 +146,7 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
         "held_back": 3,
     }
     for entry in (made, other):
-        entry.abort_transaction(30)
+        entry.abort_transaction(60)
 
     def ended() -> bool:
         after = data(run(kafka, "describe", ours, "--json"))
@@ -169,10 +170,10 @@ def test_the_trace_tells_states_markers_and_offsets_of_a_commit_and_of_an_abort(
         made.begin_transaction()
         for partition in (0, 1, 1):
             made.produce(topic_name, b"value", partition=partition)
-        made.flush(30)
+        made.flush(60)
         positions = [TopicPartition(source, 0, position)]
-        made.send_offsets_to_transaction(positions, membership, 30)
-        end(30)
+        made.send_offsets_to_transaction(positions, membership, 60)
+        end(60)
     open_transaction(made, topic_name)
     consumer.close()
 
@@ -205,7 +206,7 @@ def test_the_trace_tells_states_markers_and_offsets_of_a_commit_and_of_an_abort(
     for expected in ("PrepareAbort", f"marker ABORT   {topic_name}[1] at offset 5", "still open"):
         assert expected in text
     assert "COMMIT" not in text
-    made.abort_transaction(30)
+    made.abort_transaction(60)
 
 
 def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
@@ -232,10 +233,10 @@ def test_a_healthy_transaction_is_neither_hanging_nor_aborted_unless_forced(
     assert code == 0
     assert "InitProducerId" in out
     with pytest.raises(KafkaException):
-        made.commit_transaction(30)
+        made.commit_transaction(60)
     after = data(run(kafka, "describe", transactional_id, "--json"))
     assert after["open_since"] is None
-    assert after["timeout_seconds"] == 60
+    assert after["timeout_seconds"] == 600
     code, _, error = run(kafka, "abort", transactional_id, "--yes")
     assert (code, "nothing to abort" in error) == (1, True)
 
@@ -249,11 +250,11 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
         hanging_id = write_unannounced(wire, partition, b"hanging")
     plain = Producer({"bootstrap.servers": unprotected.bootstrap_servers})
     plain.produce(topic_name, b"behind it")
-    assert plain.flush(30) == 0
+    assert plain.flush(60) == 0
     assert read_committed(unprotected.bootstrap_servers, topic_name) == []
 
     found = data(run(unprotected, "hanging", "--json"))
-    (hanging,) = found["hanging"]
+    (hanging,) = (one for one in found["hanging"] if one["topic"] == topic_name)
     assert (
         hanging.items()
         >= {
@@ -278,7 +279,8 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
 
     values = [m.value() for m in read_committed(unprotected.bootstrap_servers, topic_name)]
     assert values == [b"behind it"]
-    assert data(run(unprotected, "hanging", "--json"))["hanging"] == []
+    left = data(run(unprotected, "hanging", "--json"))["hanging"]
+    assert topic_name not in [one["topic"] for one in left]
     code, _, error = run(unprotected, *command, "--yes")
     assert (code, "has no open transaction" in error) == (1, True)
 
@@ -301,7 +303,7 @@ def test_a_partition_its_coordinator_has_forgotten_hangs_although_the_id_is_know
         assert found[0].health is Health.HEALTHY
         assert found[1].health is Health.UNKNOWN
         assert found[1].described is not None
-        made.commit_transaction(30)
+        made.commit_transaction(60)
         (left,) = find_open(wire, [topic_name]).hanging
         assert left.partition.partition == 1
 
@@ -314,7 +316,7 @@ def test_a_transaction_past_its_timeout_is_overdue_and_aborted_unforced(
     made = producer(kafka, transactional_id)
     open_transaction(made, topic_name)
     settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    later = datetime.now(UTC) + timedelta(seconds=90)
+    later = datetime.now(UTC) + timedelta(seconds=900)
     with Wire(settings) as wire:
         (overdue,) = find_open(wire, [topic_name], now=later).hanging
         assert overdue.health is Health.OVERDUE
@@ -337,14 +339,13 @@ def test_an_expired_transaction_is_not_called_hanging_while_its_coordinator_work
     kafka: KafkaService, topic_name: str, application: str
 ) -> None:
     create(kafka, topic_name)
-    made = producer(kafka, f"{application}-late-0", timeout_ms=1_000)
+    made = producer(kafka, f"{application}-late-0", timeout_ms=6_000)
     open_transaction(made, topic_name)
     with Wire(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)) as wire:
         assert find_open(wire, [topic_name]).hanging == ()
         wait_until(
             lambda: active_producers(wire, [Partition(topic_name, 0)])[0].start_offset is None,
             "the coordinator's abort",
-            seconds=30,
         )
 
 
@@ -382,7 +383,8 @@ def denied(unprotected: KafkaService) -> Iterator[Callable[..., None]]:
             )
         )
         for future in admin.create_acls([made[-1]]).values():
-            future.result(30)
+            future.result(60)
+        wait_until_known(admin, [made[-1]])
 
     yield deny
     filters = [
@@ -398,7 +400,8 @@ def denied(unprotected: KafkaService) -> Iterator[Callable[..., None]]:
         for acl in made
     ]
     for future in admin.delete_acls(filters).values() if filters else ():
-        future.result(30)
+        future.result(60)
+    wait_until_known(admin, made, there=False)
 
 
 def test_a_lack_of_authority_is_not_taken_for_an_empty_cluster_or_a_hanging_transaction(
@@ -435,16 +438,14 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_the_deadline(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1] if listening else 1}"
-        started = time.monotonic()
         deadline = ("--set", "kafka.request_timeout_seconds=1")
-        code, out, error = run(KafkaService(server), *arguments.split(), *deadline)
-        taken = time.monotonic() - started
+        asked = (KafkaService(server), *arguments.split(), *deadline)
+        code, out, error = within(5, lambda: run(*asked))
     message = f"no broker at {server} answered within 0.6 s (last"
     # The clients of earlier tests still write to stderr that their broker is gone.
     (told,) = (line for line in error.splitlines() if not line.startswith("%"))
     assert code == 1
     assert told.startswith(f"error: {message}")
-    assert taken < 5
     if "--json" in arguments:
         assert orjson.loads(out)["error"].startswith(message)
     else:
@@ -455,9 +456,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds_by_defaul
     run: Run,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        started = time.monotonic()
-        code, out, error = run(KafkaService(f"127.0.0.1:{silent.getsockname()[1]}"), "list")
-        taken = time.monotonic() - started
+        service = KafkaService(f"127.0.0.1:{silent.getsockname()[1]}")
+        code, out, error = within(10, lambda: run(service, "list"))
     assert (code, out) == (1, "")
     assert "answered within 6 s" in error
-    assert taken < 10

@@ -81,6 +81,6 @@ def test_a_suspended_node_can_be_stopped(tmp_path: Path, sleeper: subprocess.Pop
     (tmp_path / "pid").write_text(f"{sleeper.pid}\n")
 
     node.suspend()
-    node.stop(deadline_seconds=10)
+    node.stop(deadline_seconds=60)
 
     assert not node.running

@@ -17,9 +17,9 @@ def test_results_come_in_order_from_more_items_than_threads() -> None:
 
 def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
     crew, release = Crew(2), threading.Event()
-    results = crew.each(lambda wait: release.wait(30) if wait else False, [True, False, True], 0.2)
+    results = crew.each(lambda wait: release.wait(100) if wait else False, [True, False, True], 2)
     assert [isinstance(result, Hung) for result in results] == [True, False, True]
-    assert crew.each(lambda n: n, [1, 2, 3], 5) == [1, 2, 3]
+    assert crew.each(lambda n: n, [1, 2, 3], 60) == [1, 2, 3]
     release.set()
     crew.stop()
 
@@ -38,7 +38,7 @@ def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_ov
         return wait and waited_seconds > 0.25
 
     results = crew.each(
-        lambda wait: release.wait(30) if wait else False, [True, False], 30, is_stalled=is_stalled
+        lambda wait: release.wait(100) if wait else False, [True, False], 60, is_stalled=is_stalled
     )
     assert isinstance(results[0], Hung)
     assert results[1] is False
