@@ -22,10 +22,10 @@ import pytest
 
 from eosframework.errors import EosError
 from eosframework.testing.providers import PROVIDER_VARIABLE, External, Service, choose_provider
-from tests.support.leftovers import guard_of
 
 if TYPE_CHECKING:
     from tests.support.engine import Engine
+    from tests.support.leftovers import Guard
 
 pytest_plugins = ["eosframework.testing.fixtures", "pytester", "tests.support.leftovers"]
 
@@ -156,7 +156,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaService]:
     _prepare_containers(request, "kafka")
     cluster = _service(request, "kafka_cluster", "no Kafka broker")
     whole = not _has_other_users(request, "kafka")
-    with guard_of(request.config).topics.watched(cluster.bootstrap_servers, whole=whole):
+    with _guard(request).topics.watched(cluster.bootstrap_servers, whole=whole):
         yield KafkaService(cluster.bootstrap_servers)
 
 
@@ -166,7 +166,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresService]:
     _prepare_containers(request, "postgres")
     dsn = _service(request, "postgres_server", "no PostgreSQL")
     whole = not _has_other_users(request, "postgres")
-    with guard_of(request.config).databases.watched(dsn, whole=whole):
+    with _guard(request).databases.watched(dsn, whole=whole):
         yield PostgresService(dsn)
 
 
@@ -211,6 +211,13 @@ def _prepare_containers(request: pytest.FixtureRequest, service: str) -> None:
     chosen = request.config.getoption("--eos-provider") or os.environ.get(PROVIDER_VARIABLE)
     if chosen == "containers":
         request.getfixturevalue("need_images")([service])
+
+
+def _guard(request: pytest.FixtureRequest) -> Guard:
+    # pytest wants to load a plugin before anybody else does.
+    from tests.support.leftovers import guard_of
+
+    return guard_of(request.config)
 
 
 def _has_other_users(request: pytest.FixtureRequest, service: Service) -> bool:
@@ -260,7 +267,7 @@ def own_names(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Names of one test's own: topics of the shared broker that begin with one end with it."""
     names: list[str] = []
     yield names
-    guard_of(request.config).topics.delete(names)
+    _guard(request).topics.delete(names)
 
 
 @pytest.fixture
