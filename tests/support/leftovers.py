@@ -41,8 +41,6 @@ ENGINE = b"dockerd"
 JVM_OF_SPARK = b"org.apache.spark.deploy.SparkSubmit"
 """pyspark ends it when the process that started it ends, and not before."""
 
-CACHES = frozenset({".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__"})
-
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
 
@@ -206,22 +204,23 @@ class Entries:
 
     Args:
         folders: which.
-        removable: they are nobody's but the tests'.
+        shared: they are not the tests' alone: a developer's tools keep caches there, which are
+            overlooked, and nothing is deleted.
     """
 
     ends_by_itself = False
 
-    def __init__(self, folders: Collection[Path], *, removable: bool) -> None:
+    def __init__(self, folders: Collection[Path], *, shared: bool) -> None:
         self._folders = sorted({str(folder) for folder in folders})
-        self._removable = removable
+        self._shared = shared
 
     def look(self) -> set[str]:
-        """Return the paths of those that are no caches of programs that run tests."""
+        """Return their paths."""
         return {
             f"{folder}/{name}"
             for folder in self._folders
             for name in os.listdir(folder)
-            if name not in CACHES
+            if not (self._shared and name.startswith((".", "__pycache__")))
         }
 
     def describe(self, key: str) -> str:
@@ -233,7 +232,7 @@ class Entries:
 
     def remove(self, key: str) -> None:
         """Delete it, unless it may be somebody's work."""
-        if not self._removable:
+        if self._shared:
             return
         if Path(key).is_dir() and not Path(key).is_symlink():
             shutil.rmtree(key, ignore_errors=True)
@@ -504,8 +503,10 @@ class Home:
         self._former = tempfile.tempdir
         self._variables = pytest.MonkeyPatch()
         self._variables.setenv(SHARED_FOLDER_VARIABLE, str(shared_folder()))
+        _remove_homes_of_the_dead()
         # Sockets are made there, whose paths are limited to about a hundred bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="eos-", dir=shared_folder()))
+        home = tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-", dir=shared_folder())
+        self._folder = Path(home)
         self.temporary = self._folder / "tmp"
         for variable, name in (
             ("TMPDIR", "tmp"),
@@ -535,6 +536,7 @@ def guard_of(config: pytest.Config) -> Guard:
 
 
 _NAME = "leftovers-guard"
+_HOME = "eos-tests-"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -556,11 +558,19 @@ def pytest_configure(config: pytest.Config) -> None:
     kinds: list[Kind] = [
         processes,
         Threads(),
-        Entries([home.temporary], removable=True),
-        Entries(kept, removable=False),
+        Entries([home.temporary], shared=False),
+        Entries(kept, shared=True),
     ]
     guard = Guard(kinds, float(config.getini("leftovers_patience")))
     config.pluginmanager.register(guard, _NAME)
+
+
+def _remove_homes_of_the_dead() -> None:
+    """Remove the folders of processes that were killed before they could do it."""
+    for folder in shared_folder().glob(f"{_HOME}*-*"):
+        pid = folder.name.removeprefix(_HOME).partition("-")[0]
+        if pid.isdigit() and not (_PROC / pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _has_children() -> bool:
