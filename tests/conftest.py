@@ -21,12 +21,13 @@ import hypothesis
 import pytest
 
 from eosframework.errors import EosError
-from eosframework.testing.providers import PROVIDER_VARIABLE
+from eosframework.testing.providers import PROVIDER_VARIABLE, External, Service, choose_provider
 
 if TYPE_CHECKING:
     from tests.support.engine import Engine
+    from tests.support.leftovers import Guard
 
-pytest_plugins = ["eosframework.testing.fixtures"]
+pytest_plugins = ["eosframework.testing.fixtures", "pytester", "tests.support.leftovers"]
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 hypothesis.settings.register_profile(
@@ -156,18 +157,23 @@ def postgres_settings() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="session")
-def kafka(request: pytest.FixtureRequest) -> KafkaService:
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaService]:
     """One real broker for the whole run."""
     _prepare_containers(request, "kafka")
     cluster = _service(request, "kafka_cluster", "no Kafka broker")
-    return KafkaService(cluster.bootstrap_servers)
+    whole = not _has_other_users(request, "kafka")
+    with _guard(request).topics.watched(cluster.bootstrap_servers, whole=whole):
+        yield KafkaService(cluster.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest) -> PostgresService:
+def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresService]:
     """One real PostgreSQL for the whole run."""
     _prepare_containers(request, "postgres")
-    return PostgresService(_service(request, "postgres_server", "no PostgreSQL"))
+    dsn = _service(request, "postgres_server", "no PostgreSQL")
+    whole = not _has_other_users(request, "postgres")
+    with _guard(request).databases.watched(dsn, whole=whole):
+        yield PostgresService(dsn)
 
 
 @pytest.fixture(scope="session")
@@ -213,6 +219,19 @@ def _prepare_containers(request: pytest.FixtureRequest, service: str) -> None:
         request.getfixturevalue("need_images")([service])
 
 
+def _guard(request: pytest.FixtureRequest) -> Guard:
+    # pytest wants to load a plugin before anybody else does.
+    from tests.support.leftovers import guard_of
+
+    return guard_of(request.config)
+
+
+def _has_other_users(request: pytest.FixtureRequest, service: Service) -> bool:
+    """Tell whether a server is none that was started for the tests of this process."""
+    chosen = request.config.getoption("--eos-provider")
+    return isinstance(choose_provider(service, chosen, os.environ, Path), External)
+
+
 def _service(request: pytest.FixtureRequest, fixture: str, what: str) -> Any:
     try:
         return request.getfixturevalue(fixture)
@@ -250,11 +269,20 @@ def database(make_database: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def unique_name() -> Callable[[str], str]:
+def own_names(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Names of one test's own: topics of the shared broker that begin with one end with it."""
+    names: list[str] = []
+    yield names
+    _guard(request).topics.delete(names)
+
+
+@pytest.fixture
+def unique_name(own_names: list[str]) -> Callable[[str], str]:
     """Make names that no other test has: `unique_name("orders")`, of [a-z0-9_.]."""
 
     def make(prefix: str = "test") -> str:
-        return f"{prefix}.{uuid.uuid4().hex[:12]}"
+        own_names.append(f"{prefix}.{uuid.uuid4().hex[:12]}")
+        return own_names[-1]
 
     return make
 
@@ -286,7 +314,10 @@ def make_pipeline(
 
 @pytest.fixture
 def make_outbox(
-    kafka: KafkaService, make_database: Callable[[], str], tmp_path: Path
+    kafka: KafkaService,
+    make_database: Callable[[], str],
+    own_names: list[str],
+    tmp_path: Path,
 ) -> Iterator[Callable[..., Any]]:
     """Make outboxes (tests/support/outbox.py) on the shared servers; their relays are ended."""
     from tests.support.outbox import OutboxWorld
@@ -299,6 +330,7 @@ def make_outbox(
         place = tmp_path / f"outbox{len(made)}"
         brokers = bootstrap_servers or kafka.bootstrap_servers
         made.append(OutboxWorld(brokers, dsn or make_database(), place, **options))
+        own_names.append(made[-1].name)
         return made[-1]
 
     yield make

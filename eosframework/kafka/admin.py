@@ -83,6 +83,15 @@ class ClusterAdmin(Asking):
             self._client.poll(0)
         raise self._unreachable()
 
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that this principal may describe."""
+        deadline = time.monotonic() + self._deadline_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(KafkaException):
+                return sorted(self._client.list_topics(timeout=left).topics)
+            self._client.poll(0)
+        raise self._unreachable()
+
     def allowed_on_cluster(self) -> frozenset[str] | None:
         """Return what this principal may do with the cluster itself; None: brokers do not say."""
 

@@ -87,6 +87,8 @@ class Crew:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+            if job.is_left_behind:
+                return  # another thread has taken this one's place
 
 
 class Calls(Generic[Item, Result]):
@@ -124,7 +126,7 @@ class Calls(Generic[Item, Result]):
     def _result(
         self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
     ) -> Result | Hung:
-        if not patience.wait_for(job.done, is_stalled):
+        if not patience.wait_for(job.done, is_stalled) and job.leave_behind():
             self._replace()
             return HUNG
         if job.error is not None:
@@ -158,9 +160,17 @@ class _Job(Generic[Result]):
     def __init__(self, step: Callable[[Any], Result], item: object) -> None:
         self._step = step
         self._item = item
+        self._ending = threading.Lock()
         self.done = threading.Event()
+        self.is_left_behind = False
         self.results: list[Result] = []
         self.error: BaseException | None = None
+
+    def leave_behind(self) -> bool:
+        """Give up waiting for this call; False: it has just returned."""
+        with self._ending:
+            self.is_left_behind = not self.done.is_set()
+        return self.is_left_behind
 
     def run(self) -> None:
         try:
@@ -168,4 +178,5 @@ class _Job(Generic[Result]):
         except BaseException as error:
             self.error = error
         finally:
-            self.done.set()
+            with self._ending:
+                self.done.set()

@@ -18,12 +18,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
 
 from eosframework.config import KafkaSettings
-from eosframework.testing.providers import Provider, Service, choose_provider
+from eosframework.testing.providers import External, Provider, Service, choose_provider
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class KafkaForTests:
     """
 
     bootstrap_servers: str
+    _names: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
 
     def make_topic(
         self,
@@ -63,7 +65,24 @@ class KafkaForTests:
 
     def unique(self, name: str) -> str:
         """Return a name that no other test has, for an application, a group or a topic."""
-        return f"{name}.{uuid.uuid4().hex[:12]}"
+        self._names.append(f"{name}.{uuid.uuid4().hex[:12]}")
+        return self._names[-1]
+
+    def delete_topics(self) -> None:
+        """Delete every topic whose name begins with one that came from here.
+
+        That is what tests made and what their applications did, if nothing of them runs any more.
+        A cluster may not allow it: what it refuses to delete stays.
+        """
+        from eosframework.kafka.admin import ClusterAdmin
+        from eosframework.kafka.asking import QUESTION_FAILED
+
+        if self._names:
+            admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
+            with suppress(*QUESTION_FAILED):
+                own = tuple(self._names)
+                if doomed := [name for name in admin.topic_names() if name.startswith(own)]:
+                    admin.delete_topics(doomed)
 
 
 @dataclass(frozen=True)
@@ -108,10 +127,13 @@ def kafka_cluster(
     tmp_path_factory: pytest.TempPathFactory,
     kafka_properties: Mapping[str, str],
 ) -> Iterator[KafkaForTests]:
-    """One real cluster for the whole run."""
+    """One real cluster for the whole run; one that outlives it loses the topics of the run."""
     provider = _provider("kafka", request, tmp_path_factory)
     with provider.kafka(kafka_properties) as bootstrap_servers:
-        yield KafkaForTests(bootstrap_servers)
+        cluster = KafkaForTests(bootstrap_servers)
+        yield cluster
+        if isinstance(provider, External):  # Others end with all that is in them.
+            cluster.delete_topics()
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from eosframework.errors import ConfigurationError
+from tests.support.places import shared_folder
 
-_LOCK = Path(tempfile.gettempdir()) / "eosframework-apt.lock"
+_LOCK = shared_folder() / "eosframework-apt.lock"
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 

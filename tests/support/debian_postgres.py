@@ -10,7 +10,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from eosframework.embedded.postgres.record import (
     mark_initialized,
     save_record,
 )
+from tests.support.places import shared_folder
 
 _INSTALLED = Path("/usr/lib/postgresql")
 _STARTED_BY_DEBIAN = Path("/etc/postgresql-common/createcluster.conf")
@@ -36,7 +36,7 @@ def debian_programs() -> Path:
     if not _find():
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
             pytest.skip("Debian's PostgreSQL is not installed, and only root can install it")
-        with (Path(tempfile.gettempdir()) / "eosframework-apt.lock").open("w") as lock:
+        with (shared_folder() / "eosframework-apt.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # tests that run side by side install it once
             if not _find():
                 _install()

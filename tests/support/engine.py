@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -31,8 +30,9 @@ from docker.errors import DockerException
 from eosframework.embedded.jars import cache_directory
 from eosframework.errors import ComponentFailed, ConfigurationError
 from tests.support.debian_packages import require_programs
+from tests.support.places import OWNER_VARIABLE, shared_folder
 
-_FOLDER = Path(tempfile.gettempdir()) / f"eosframework-engine-{os.getuid()}"
+_FOLDER = shared_folder() / f"eosframework-engine-{os.getuid()}"
 _HOST = f"unix://{_FOLDER / 'docker.sock'}"
 _START_SECONDS = 120
 _STOP_SECONDS = 60
@@ -128,9 +128,11 @@ def _start() -> None:
         *("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"),
     ]
     with log_file.open("wb") as log:
-        # A session of its own: Ctrl-C in a terminal is for the tests, which end it in order.
+        # A session of its own: Ctrl-C in a terminal is for the tests, which end it in order. And no
+        # mark of this process, which others may outlive with it.
         process = subprocess.Popen(
             command,
+            env={name: value for name, value in os.environ.items() if name != OWNER_VARIABLE},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

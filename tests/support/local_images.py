@@ -30,6 +30,7 @@ from eosframework.embedded.jars import KAFKA, KAFKA_VERSION, kafka_jars, locked_
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
 from tests.support.debian_packages import require_programs
 from tests.support.engine import Engine, container_engine
+from tests.support.places import shared_folder
 
 FOLDER = Path(__file__).parents[2] / "docker/local-images"
 MADE_OF = "eosframework.stand-in.made-of"
@@ -38,7 +39,7 @@ MADE_OF = "eosframework.stand-in.made-of"
 _DEBIAN = "bookworm"
 _PACKAGES = "ca-certificates,netbase,python3,python3-pip,python3-venv,tzdata"
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
-_LOCK = Path(tempfile.gettempdir()) / "eosframework-images.lock"
+_LOCK = shared_folder() / "eosframework-images.lock"
 _REGISTRY_SECONDS = 600
 
 

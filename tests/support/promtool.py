@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-_FOLDER = Path(tempfile.gettempdir()) / f"eosframework-promtool-{os.getuid()}"
+from tests.support.places import shared_folder
+
+_FOLDER = shared_folder() / f"eosframework-promtool-{os.getuid()}"
 
 
 def promtool() -> Path:

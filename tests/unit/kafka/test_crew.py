@@ -25,8 +25,10 @@ def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
 
 
 def test_an_exception_comes_out() -> None:
+    crew = Crew(2)
     with pytest.raises(ZeroDivisionError):
-        Crew(2).each(lambda n: 1 // n, [1, 0])
+        crew.each(lambda n: 1 // n, [1, 0])
+    crew.stop()
 
 
 def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_over() -> None:
