@@ -21,6 +21,7 @@ from collections.abc import Collection, Generator, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -146,9 +147,10 @@ class Processes:
         self._seen = {pid: seen for pid in _numbers() if (seen := _stat(pid)) is not None}
         ours: set[Process] = set()
         foreign: set[Process] = set()
+        servers = _of_multiprocessing()
         for pid, seen in self._seen.items():
             process = Process(pid, seen.started)
-            if pid == os.getpid():
+            if pid == os.getpid() or pid in servers:
                 continue
             line = self._line(pid)
             if os.getpid() in line:
@@ -592,6 +594,13 @@ def _stat(pid: int) -> _Seen | None:
         return None
     fields = rest.split()
     return _Seen(name, fields[0] == b"Z", int(fields[1]), fields[19])
+
+
+def _of_multiprocessing() -> set[int | None]:
+    """Return its fork server and what tracks its semaphores: they serve this process to its end."""
+    server: Any = forkserver._forkserver  # pyright: ignore[reportAttributeAccessIssue]
+    tracker: Any = resource_tracker._resource_tracker  # pyright: ignore[reportAttributeAccessIssue]
+    return {server._forkserver_pid, tracker._pid}
 
 
 def _owner(pid: int) -> bytes:
