@@ -79,6 +79,7 @@ def test_every_task_commits_again_within_seconds_when_a_broker_is_killed_under_l
     ends_clean(brokers, pipeline, [worker])
 
 
+@pytest.mark.exhaustive
 def test_a_rolling_restart_of_all_brokers_passes_unnoticed(
     brokers: ThreeBrokers, replicated: Replicated
 ) -> None:

@@ -28,6 +28,7 @@ hard_and_clean = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.exhaustive
 @hard_and_clean
 def test_bounced_brokers_change_nothing_for_readers(
     brokers: ThreeBrokers, replicated: Replicated, hard: bool
@@ -42,6 +43,7 @@ def test_bounced_brokers_change_nothing_for_readers(
         agree_with_the_input(pipeline, workers, reader)
 
 
+@pytest.mark.exhaustive
 @hard_and_clean
 def test_bounced_workers_change_nothing_for_readers(
     brokers: ThreeBrokers, replicated: Replicated, hard: bool

@@ -28,6 +28,7 @@ each_failure = pytest.mark.parametrize(
 """With producers of their own, and with one for three partitions."""
 
 
+@pytest.mark.exhaustive
 @each_failure
 def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
     brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
@@ -45,6 +46,7 @@ def test_a_commit_outlives_a_coordinator_that_fails_before_it_is_prepared(
     ends_clean(brokers, held, pipeline, worker)
 
 
+@pytest.mark.exhaustive
 @each_failure
 def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
     brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int
@@ -84,6 +86,7 @@ def test_a_new_coordinator_finishes_a_commit_that_the_old_one_had_only_prepared(
     ends_clean(brokers, held, pipeline, worker)
 
 
+@pytest.mark.exhaustive
 @each_failure
 def test_the_next_transaction_begins_at_a_new_coordinator_when_the_old_one_fails_after_a_commit(
     brokers: ThreeBrokers, replicated: Replicated, failure: Failure, sharing: int

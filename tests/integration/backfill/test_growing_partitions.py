@@ -139,6 +139,7 @@ def shop(
     made.stop()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(2400)
