@@ -112,6 +112,10 @@ class Takeover:
         """Look again, with the next partitions, whether what held at the start still does."""
         self._was_away = True
 
+    def close(self) -> None:
+        """End the timer of the tasks; they run no records any more."""
+        self._timer.close()
+
     def _fence_former_ids(self, by_task: ByTask) -> None:
         if former := self._ledger.former_ids(by_task):
             self._outputs.close(self._outputs.open(former))

@@ -370,6 +370,7 @@ class Worker:
 
     def _close(self) -> None:
         """Discard the producers, then leave the group, so that nothing open is handed on."""
+        self._takeover.close()
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
         if self._state is not None:

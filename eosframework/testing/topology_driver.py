@@ -16,6 +16,7 @@ from eosframework.operators.expiry import unexpired
 from eosframework.processing.compile import compile_part
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
+from eosframework.processing.overtime import end_idle_watcher
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.restoring import Restoring
 from eosframework.processing.state_ports import StoreIdentity, TaskStores
@@ -143,6 +144,12 @@ class TopologyTestDriver:
 
     def run(self) -> None:
         """Process and commit everything that was sent, and what came of it."""
+        try:
+            self._run()
+        finally:
+            end_idle_watcher()  # A test that leaves no thread behind is left with none.
+
+    def _run(self) -> None:
         for _ in range(TURNS):
             with self._crashes():
                 self._worker.turn()

@@ -167,6 +167,7 @@ class Running:
         self._piece_records = min(PIECE_RECORDS, most_records)
         self._told_at = clock()
         self._has_task = True
+        self._timer = RecordTimer()
         state, compiled = equipment.state, equipment.compiled
         self._task = Task(
             equipment.identity,
@@ -174,7 +175,7 @@ class Running:
             equipment.marked(tenure.output),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
-            timer=RecordTimer(),
+            timer=self._timer,
             clock=clock,
             emissions=compiled.emissions,
             stores=None if state is None else state.open(compiled, equipment.partition),
@@ -216,7 +217,8 @@ class Running:
             self._tell(ended=True)
 
     def close(self) -> None:
-        """Give the stores up."""
+        """Give the stores up, and end the timer."""
+        self._timer.close()
         self._task.close_stores()
 
     # --- rows: A5 ---------------------------------------------------------------------------
