@@ -7,13 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
@@ -23,6 +16,13 @@ from eosframework.kafka.properties import Role, client_properties
 from eosframework.processing.ports import Commit
 from eosframework.records import Position
 from tests.support.commands import Cluster, Folder
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import WorkerProcess, wait_until
 from tests.support.programs import Finished
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic, OffsetSpec
 from tests.support.programs import REPOSITORY, Finished, run_command
 
 _STARTING = (

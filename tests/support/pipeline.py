@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.support.commands import here
+from tests.support.kafka_admin import NewTopic
 from tests.support.logged import logged
 from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
 

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+
+from eosframework.embedded import start_kafka
+from eosframework.embedded.ports import free_ports
+from tests.support.kafka_admin import (
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-
-from eosframework.embedded import start_kafka
-from eosframework.embedded.ports import free_ports
 
 USER, PASSWORD = "alice", "pa\"ss\\word 'x"
 KEY_PASSWORD = "sealed key"

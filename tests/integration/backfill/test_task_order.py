@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.backfill.job import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
@@ -20,6 +20,7 @@ from eosframework.testing import Sent
 from eosframework.topology.graph import Function, Graph, OnError, Source, SubTopology
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

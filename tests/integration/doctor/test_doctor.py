@@ -11,18 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
@@ -35,6 +23,18 @@ from tests.conftest import KafkaService
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from eosframework import errors
 from eosframework.embedded import start_kafka
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
 from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
 from tests.support.errors_raised import RAISED, Seen, error_from_poll, error_of, raises
+from tests.support.kafka_admin import AclOperation, ResourceType
 from tests.support.pipeline import wait_until
 from tests.support.provocateur import Provocateur, join, next_offset
 

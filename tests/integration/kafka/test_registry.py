@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
@@ -27,6 +27,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
+from tests.support.kafka_admin import NewPartitions
 from tests.support.pipeline import wait_until
 
 RECORDS = 10

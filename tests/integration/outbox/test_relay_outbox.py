@@ -8,13 +8,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from eosframework.outbox import publish
 from tests.support.commands import Folder
 from tests.support.databases import dsn_with
+from tests.support.kafka_admin import NewTopic
 from tests.support.outbox import OutboxWorld
 
 MakeOutbox = Callable[..., OutboxWorld]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.transactions import tracing
 from eosframework.kafka.transactions.wire import Wire
 from tests.conftest import KafkaService
+from tests.support.kafka_admin import NewTopic
 
 
 def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits(

@@ -13,16 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
@@ -35,6 +26,15 @@ from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition as Partition
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.hanging import write_unannounced
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import read_committed, wait_until
 
 UNPROTECTED = {
