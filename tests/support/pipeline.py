@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.commands import here
 from tests.support.kafka_admin import NewTopic
 from tests.support.logged import logged
+from tests.support.messages import position_of
 from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
 
 COORDINATOR_MOVES = (
@@ -361,7 +362,8 @@ def _out_of_order(records: list[Message], partitions: int) -> list[int]:
     wrong = []
     for message in records:
         number = int(message.key() or b"-1")
-        lane = (message.partition(), number % partitions)
+        _, partition, _ = position_of(message)
+        lane = (partition, number % partitions)
         if number < last.get(lane, -1):
             wrong.append(number)
         last[lane] = number
