@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError
-from kafka.protocol import producer as producer_protocol
+
+from eosframework.kafka.transactions.vendor import producer_protocol
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = (
     *(0, 22),
