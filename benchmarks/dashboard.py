@@ -39,6 +39,7 @@ UNITS = {"cps": "/s", "s": "s", "bytes": "MB", "short": ""}
 
 
 def main() -> None:
+    assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prometheus")
     parser.add_argument("--minutes", type=float, default=3)

@@ -10,7 +10,10 @@ from typing import Any, cast
 
 import orjson
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 Made = tuple[Any, ...]
 """Key and value, and, if wanted, timestamp in milliseconds and headers."""

@@ -145,7 +145,7 @@ def run_compiled(compiled: CompiledSource, messages: Sequence[Any]) -> None:
 
 
 def _run_receipted(
-    compiled: CompiledSource, messages: list[Message], keep: list[Output] | None = None
+    compiled: CompiledSource, messages: Sequence[Any], keep: list[Output] | None = None
 ) -> None:
     """Run all messages as if of one partition, and keep the outputs if that is wanted."""
     outputs, place = ReceiptedOutputs("stages"), Place("numbers", 0)
@@ -159,7 +159,7 @@ def _run_receipted(
         outputs.clear()
 
 
-def _framework(session: Session, compiled: CompiledSource, messages: list[Message]) -> None:
+def _framework(session: Session, compiled: CompiledSource, messages: Sequence[Any]) -> None:
     producer = _producer(session)
     produce = producer.produce
     for start in range(0, len(messages), BATCH_RECORDS):

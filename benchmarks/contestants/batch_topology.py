@@ -7,9 +7,11 @@ import os
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from eosframework import Topology
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 
 EARTH_KM = 6371.0088
 FIELDS = ("lat1", "lon1", "lat2", "lon2", "mass_kg", "speed_ms", "fuel_l", "minutes")

@@ -10,6 +10,6 @@ from eosframework.kafka import defaults
 from eosframework.kafka.outputs import KafkaOutputs
 
 if __name__ == "__main__":
-    vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
-    vars(defaults)["STATISTICS_INTERVAL_MILLISECONDS"] = 0
+    runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    defaults.__dict__["STATISTICS_INTERVAL_MILLISECONDS"] = 0
     main()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
@@ -36,6 +36,7 @@ from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import read_committed, wait_until
 from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 

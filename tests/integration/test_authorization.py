@@ -7,13 +7,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
@@ -24,6 +17,13 @@ from eosframework.processing.ports import Commit
 from eosframework.records import Position
 from tests.support.acls import wait_until_known
 from tests.support.commands import Cluster, Folder
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import WorkerProcess, read_committed, wait_until
 from tests.support.programs import Finished
 

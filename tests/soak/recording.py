@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from kafka import KafkaAdminClient
 
 from tests.soak.history import Input, Polled, Seen
+from tests.support.messages import position_of
 
 POLL_SECONDS = 0.1
 QUIET = {"log_level": 0}
@@ -116,10 +117,11 @@ class Reader(Background):
 
     def _take(self, message: Message) -> None:
         error = message.error()
-        topic, partition, offset = message.topic() or "", message.partition(), message.offset()
         if error is None:
+            topic, partition, offset = position_of(message)
             self.seen.append(_seen(self._sides[topic], partition, offset, message.value()))
         elif error.code() == KafkaError._PARTITION_EOF:
+            topic, partition, offset = position_of(message)
             self._ends[topic, partition] = offset
         # Anything else is told while brokers are away, and librdkafka goes on by itself.
         elif error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
@@ -223,7 +225,8 @@ def read_journals(directories: Sequence[Path]) -> dict[str, list[Input]]:
 
 def open_transactional_ids(bootstrap_servers: str, application: str) -> list[str]:
     """Return the ids of an application whose transaction is not complete."""
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers.split(","))
+    # The stubs of kafka-python are of version 2, which had no such methods.
+    admin: Any = KafkaAdminClient(bootstrap_servers=bootstrap_servers.split(","))
     try:
         listed = [one for of_broker in admin.list_transactions().values() for one in of_broker]
     finally:

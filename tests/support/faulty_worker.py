@@ -23,7 +23,7 @@ def without_protection() -> None:
     from eosframework import runtime
     from eosframework.kafka.outputs import KafkaOutputs
 
-    vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
 
 
 def with_stopped_children() -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka.admin import (
+
+from tests.support.commands import Cluster, Folder
+from tests.support.kafka_admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -22,8 +24,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-
-from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
 from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.audit import Bound, Proof, Scope, Verdict, audit_application
 from eosframework.config import KafkaSettings
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 
 TOPOLOGY = """\
 application: NAME

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, Pipeline
 
 TOPOLOGY = """\

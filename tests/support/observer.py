@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.transactions.coordinators import find_transaction
 from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import COORDINATOR_MOVES, wait_until
 from tests.support.waiting import PATIENCE_SECONDS
 

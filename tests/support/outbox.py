@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from eosframework.outbox import emit, publish
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, WorkerProcess, read_committed, wait_until
 from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
 from tests.support.waiting import PATIENCE_SECONDS

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.support.commands import here
+from tests.support.kafka_admin import NewTopic
 from tests.support.logged import logged
+from tests.support.messages import position_of
 from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -356,7 +358,8 @@ def _out_of_order(records: list[Message], partitions: int) -> list[int]:
     wrong = []
     for message in records:
         number = int(message.key() or b"-1")
-        lane = (message.partition(), number % partitions)
+        _, partition, _ = position_of(message)
+        lane = (partition, number % partitions)
         if number < last.get(lane, -1):
             wrong.append(number)
         last[lane] = number

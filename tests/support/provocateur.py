@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
 from eosframework.kafka.properties import client_properties
 from tests.support.acls import wait_until_known
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.waiting import PATIENCE_SECONDS
 
 

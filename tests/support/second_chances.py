@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.support.commands import here
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, Pipeline, WorkerProcess, number_in
 from tests.support.programs import FAULTY, Finished, fork_program
 from tests.support.waiting import PATIENCE_SECONDS

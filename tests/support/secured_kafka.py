@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+
+from eosframework.embedded import start_kafka
+from eosframework.embedded.ports import free_ports
+from tests.support.kafka_admin import (
     NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-
-from eosframework.embedded import start_kafka
-from eosframework.embedded.ports import free_ports
 
 USER, PASSWORD = "alice", "pa\"ss\\word 'x"
 KEY_PASSWORD = "sealed key"
@@ -72,11 +72,8 @@ def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iter
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
         admin.alter_user_scram_credentials([upsertion])[USER].result(60)
-        yield SecuredKafka(
-            cluster.bootstrap_servers,
-            *(f"127.0.0.1:{port}" for port in ports),
-            directory,
-        )
+        password, certificate, token = (f"127.0.0.1:{port}" for port in ports)
+        yield SecuredKafka(cluster.bootstrap_servers, password, certificate, token, directory)
     finally:
         cluster.kill()
 

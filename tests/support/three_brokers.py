@@ -9,13 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from confluent_kafka import ElectionType, KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
@@ -38,6 +32,7 @@ from eosframework.kafka.transactions.formats import (
 from eosframework.kafka.transactions.log import read_log
 from eosframework.kafka.transactions.wire import Wire
 from tests.support import waiting
+from tests.support.kafka_admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.support.waiting import wait_until
 
 Answer = TypeVar("Answer")

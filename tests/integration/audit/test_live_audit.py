@@ -16,6 +16,7 @@ from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.commands import Folder
 from tests.support.feeding import feeder
+from tests.support.messages import headers_of, position_of
 from tests.support.pipeline import TOPOLOGY, Pipeline, wait_until
 
 RECEIPTS = ("worker.receipts=true",)
@@ -115,12 +116,13 @@ def in_partition(records: list[Message], number: int) -> list[Message]:
 
 
 def copy(pipeline: Pipeline, record: Message) -> None:
+    topic, partition, _ = position_of(record)
     producer = feeder(pipeline.bootstrap_servers)
     producer.produce(
-        record.topic(),
+        topic,
         record.value(),
         record.key(),
-        record.partition(),
+        partition,
         timestamp=record.timestamp()[1],
         headers=record.headers(),
     )
@@ -129,13 +131,13 @@ def copy(pipeline: Pipeline, record: Message) -> None:
 
 def remove_up_to(pipeline: Pipeline, record: Message) -> None:
     admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
-    place = TopicPartition(record.topic(), record.partition(), record.offset() + 1)
-    for future in admin.delete_records([place]).values():
+    topic, partition, offset = position_of(record)
+    for future in admin.delete_records([TopicPartition(topic, partition, offset + 1)]).values():
         future.result(60)
 
 
 def input_of(record: Message) -> str:
-    receipt = Receipt.parse(dict(record.headers() or ())[HEADER_RECEIPT])
+    receipt = Receipt.parse(headers_of(record)[HEADER_RECEIPT])
     assert receipt is not None
     return f"{receipt.topic}[{receipt.partition}]@{receipt.offset}"
 

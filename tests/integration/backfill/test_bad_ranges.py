@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eosframework import failpoints
 from eosframework.backfill.api import Backfill
@@ -30,6 +30,7 @@ from eosframework.errors import (
 from eosframework.kafka.admin import ClusterAdmin
 from tests.conftest import KafkaService
 from tests.support.handed_over import JOB, HandedOver
+from tests.support.kafka_admin import NewPartitions
 from tests.support.programs import Finished
 
 if TYPE_CHECKING:

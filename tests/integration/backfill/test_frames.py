@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pytest
 
 from eosframework import Topology
 from eosframework.backfill import outputs_of
 from eosframework.errors import ConfigurationError
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from eosframework.embedded.java import find_spark_java
 from eosframework.errors import EosError
 from tests.conftest import KafkaService
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewPartitions
 from tests.support.pipeline import read_committed, wait_until
 from tests.support.programs import REPOSITORY
 from tests.support.waiting import PATIENCE_SECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Removed
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.backfill.job import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
@@ -16,6 +16,7 @@ from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

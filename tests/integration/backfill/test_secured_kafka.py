@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from eosframework.backfill.job import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.kafka.properties import Role, client_properties
 from eosframework.records import TopicPartition
+from tests.support.messages import position_of
 from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka, secured_kafka
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def settings_of(broker: SecuredKafka, way: str) -> KafkaSettings:
 
 
 def plans(rows: DataFrame) -> str:
-    execution: Any = rows._jdf.queryExecution()
+    jdf: Any = rows._jdf
+    execution = jdf.queryExecution()
     return f"{execution.toString()} {execution.logical().treeString()}"
 
 
@@ -59,11 +61,12 @@ def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
 ) -> None:
     settings = settings_of(broker, way)
     producer = Producer(client_properties(settings, Role.PRODUCER))
-    offsets: list[int] = []
-    producer.produce(TOPIC, way.encode(), on_delivery=lambda _, m: offsets.append(m.offset()))
+    written: list[Message] = []
+    producer.produce(TOPIC, way.encode(), on_delivery=lambda _, message: written.append(message))
     assert producer.flush(60) == 0
 
-    range_ = OffsetRange(first=offsets[0], end=offsets[0] + 1)
+    _, _, offset = position_of(written[0])
+    range_ = OffsetRange(first=offset, end=offset + 1)
     rows = kafka_rows(spark, settings, {TopicPartition(TOPIC, 0): range_})
 
     assert [bytes(row["value"]) for row in rows.collect()] == [way.encode()]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from eosframework.carrying import require_tables
 from eosframework.config import load_settings
@@ -58,11 +57,13 @@ def over_tls(server: PostgresServer) -> str:
 def each_missing(grants: list[str], admin: psycopg.Connection) -> Iterator[str]:
     """Take one privilege after the other away while the caller looks; each is given back."""
     for grant in grants:
-        wanted, where = re.fullmatch(r"GRANT (.+) ON (.+) TO \w+", grant).groups()  # type: ignore[union-attr]
+        found = re.fullmatch(r"GRANT (.+) ON (.+) TO \w+", grant)
+        assert found is not None
+        wanted, where = found.groups()
         for privilege in wanted.split(", "):
-            admin.execute(sql.SQL(f"REVOKE {privilege} ON {where} FROM {ROLE}"))
+            admin.execute(f"REVOKE {privilege} ON {where} FROM {ROLE}".encode())
             yield f"GRANT {privilege} ON {where}"
-            admin.execute(sql.SQL(f"GRANT {privilege} ON {where} TO {ROLE}"))
+            admin.execute(f"GRANT {privilege} ON {where} TO {ROLE}".encode())
 
 
 def sessions(admin: psycopg.Connection) -> set[bool]:
@@ -91,7 +92,7 @@ def test_rows_are_written_with_the_documented_grants_and_without_one_it_is_named
     admin.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
     world.apply()
     for grant in grants:
-        admin.execute(sql.SQL(grant))
+        admin.execute(grant.encode())
     world.produce(*({"n": n} for n in range(10)))
     worker = world.start_worker(dsn=over_tls(server))
     try:
@@ -116,7 +117,7 @@ def test_an_outbox_is_relayed_with_the_documented_grants_and_without_one_it_is_n
     admin.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
     grants = documented("PostgreSQL for a relay")
     for grant in grants:
-        admin.execute(sql.SQL(grant))
+        admin.execute(grant.encode())
     world.publish(5)
     world.finish(dsn=over_tls(server))
     assert world.verify().clean
@@ -127,7 +128,7 @@ def test_an_outbox_is_relayed_with_the_documented_grants_and_without_one_it_is_n
         with pytest.raises(StartRefused, match=f"run: {missing} TO"):
             require_grants(database, RELAY_GRANTS)
 
-    admin.execute(sql.SQL(f"REVOKE DELETE ON eosframework.outbox FROM {ROLE}"))
+    admin.execute(f"REVOKE DELETE ON eosframework.outbox FROM {ROLE}")
     relay = world.start_relay("--until-caught-up", dsn=over_tls(server))
     assert relay.wait() == 1, relay.log
     assert "run: GRANT DELETE ON TABLE eosframework.outbox" in relay.log

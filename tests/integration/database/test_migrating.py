@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate, pending
@@ -61,21 +62,23 @@ def test_a_schema_of_a_newer_version_is_refused(database: str) -> None:
 
 def test_a_user_who_may_not_create_is_told_what_is_missing(database: str) -> None:
     name = database.rpartition("/")[2]
+    role = sql.Identifier(name)
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'weak'")
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'weak'").format(role))
     weak = database_at(dsn_with(database, user=name, password="weak"))
     try:
         with pytest.raises(DatabaseRefused, match=r"permission denied for database .*grant it"):
             migrate(weak)
         with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA eosframework AUTHORIZATION {name}")
+            owned = sql.SQL("CREATE SCHEMA eosframework AUTHORIZATION {}")
+            connection.execute(owned.format(role))
 
         assert migrate(weak)
         assert pending(weak) == []
     finally:
         with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute(f"DROP OWNED BY {name}")
-            connection.execute(f"DROP ROLE {name}")
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+            connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
 def test_what_persisters_keep_has_its_place(database: str) -> None:

@@ -68,7 +68,7 @@ class World:
 
     def see(self, query: str) -> list[Any]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(query)
+            cursor = connection.execute(query.encode())
             return cursor.fetchall() if cursor.description else []
 
 

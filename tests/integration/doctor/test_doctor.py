@@ -11,18 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
@@ -36,6 +24,18 @@ from tests.support.acls import wait_until_known
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.hanging import write_unannounced
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
 from tests.support.waiting import within
@@ -428,8 +428,8 @@ def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
         kind,
         name,
         ResourcePatternType.LITERAL,
-        None,
-        None,
+        None,  # pyright: ignore[reportArgumentType]  (matches anyone, says the library)
+        None,  # pyright: ignore[reportArgumentType]  (matches any host)
         AclOperation.ANY,
         AclPermissionType.ANY,
     )

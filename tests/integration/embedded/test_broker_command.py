@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import find_kafka
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import wait_until
 from tests.support.waiting import PATIENCE_SECONDS
 

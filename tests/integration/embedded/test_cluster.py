@@ -9,11 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import start_kafka
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
+from tests.support.kafka_admin import NewTopic
 
 START_AND_WAIT = """
 import sys

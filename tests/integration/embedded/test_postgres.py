@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from psycopg import sql
 
 from eosframework.embedded import PostgresServer, find_postgres, start_postgres
 from eosframework.embedded.ports import free_ports, is_free
@@ -102,7 +103,7 @@ def test_the_server_does_not_run_as_root_and_cannot_write_where_only_root_may(
     written = tmp_path / "written by the server"
 
     with psycopg.connect(shared.dsn) as connection, pytest.raises(psycopg.Error):
-        connection.execute(f"COPY (SELECT 1) TO '{written}'")
+        connection.execute(sql.SQL("COPY (SELECT 1) TO {}").format(str(written)))
 
     assert 0 not in process.uids()
     assert 0 not in process.gids()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from eosframework import errors
 from eosframework.config import KafkaSettings
@@ -19,6 +19,7 @@ from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
 from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
 from tests.support.errors_raised import RAISED, Seen, error_from_poll, error_of, raises
+from tests.support.kafka_admin import AclOperation, ResourceType
 from tests.support.pipeline import wait_until
 from tests.support.provocateur import Provocateur, join, next_offset
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eosframework.embedded import start_kafka
@@ -51,7 +53,8 @@ def _wait_until_forgotten(bootstrap_servers: str) -> None:
     """Return once the coordinator lists no transactional id."""
     from kafka import KafkaAdminClient
 
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    # The stubs of kafka-python are of version 2, which had no such methods.
+    admin: Any = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     try:
         wait_until(
             lambda: not any(admin.list_transactions().values()), "the end of transactional ids"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import InstanceFenced, PositionLost
 from eosframework.kafka.group import GroupSettings
@@ -15,6 +15,7 @@ from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import wait_until
 
 Join = Callable[..., "Member"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
@@ -26,6 +26,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
+from tests.support.kafka_admin import NewPartitions
 from tests.support.pipeline import wait_until
 from tests.support.waiting import within
 
@@ -288,7 +289,7 @@ def test_another_application_of_the_same_name_is_refused(application: Applicatio
 
 
 def test_a_timeout_above_the_brokers_is_refused(application: Application):
-    settings = Settings(worker={"transaction_timeout_seconds": 1000})  # type: ignore[arg-type]
+    settings = Settings.model_validate({"worker": {"transaction_timeout_seconds": 1000}})
     with pytest.raises(StartRefused, match=r"=1000 is above .*=900000"):
         check_start(application.graph, settings, application.admin, application.registry())
 

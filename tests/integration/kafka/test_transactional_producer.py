@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import start_kafka
 from eosframework.errors import ClusterUnreachable, StartRefused, TaskFenced
@@ -17,6 +17,7 @@ from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
 from tests.conftest import SMALL_BROKER, KafkaService
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import read_committed, wait_until
 
 
@@ -134,7 +135,8 @@ def test_every_abort_fences_what_the_old_producer_has_in_flight(
     from kafka.admin import KafkaAdminClient
 
     producer = make()
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    # The stubs of kafka-python are of version 2, which had no such methods.
+    admin: Any = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
 
     def epoch() -> int:
         return admin.describe_transactions([topic])[topic].producer_epoch

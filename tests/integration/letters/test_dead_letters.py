@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.messages import headers_of
 from tests.support.pipeline import Pipeline
 from tests.support.second_chances import TOPOLOGY, Forgiving
 
@@ -73,7 +74,7 @@ def test_the_last_attempt_makes_a_dead_letter_that_tells_of_all_of_them(
     app = forgiving(", retry: [200ms, 300ms]")
     app.catch_up()
     letters = app.read(app.letters)
-    said = [dict(letter.headers() or ()) for letter in letters]
+    said = [headers_of(letter) for letter in letters]
     assert {headers["eos.attempts"] for headers in said} == {b"3"}
     assert {headers["eos.topic"] for headers in said} == {app.pipeline.source.encode()}
     assert all(int(h["eos.first_failed"]) + 500 <= int(h["eos.failed"]) for h in said)

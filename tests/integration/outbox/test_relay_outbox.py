@@ -8,13 +8,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from psycopg import sql
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from eosframework.outbox import publish
 from tests.support.commands import Folder
 from tests.support.databases import dsn_with
+from tests.support.kafka_admin import NewTopic
 from tests.support.outbox import OutboxWorld
 
 MakeOutbox = Callable[..., OutboxWorld]
@@ -60,9 +62,13 @@ def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
 ) -> None:
     outbox = make_outbox()
     role = unique_name("role").replace(".", "_")
+    identifier = sql.Identifier(role)
     with psycopg.connect(outbox.dsn, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")  # type: ignore[arg-type]
-        admin.execute(f"GRANT USAGE ON SCHEMA eosframework TO {role}")  # type: ignore[arg-type]
+        for statement in (
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'"),
+            sql.SQL("GRANT USAGE ON SCHEMA eosframework TO {}"),
+        ):
+            admin.execute(statement.format(identifier))
         try:
             with psycopg.connect(dsn_with(outbox.dsn, user=role, password="secret")) as user:
                 publish(user, outbox.topic, "k", "v")
@@ -70,8 +76,9 @@ def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     user.execute("SELECT * FROM eosframework.outbox")
         finally:
-            admin.execute(f"REVOKE ALL ON SCHEMA eosframework FROM {role}")  # type: ignore[arg-type]
-            admin.execute(f"DROP ROLE {role}")  # type: ignore[arg-type]
+            revoke = sql.SQL("REVOKE ALL ON SCHEMA eosframework FROM {}")
+            admin.execute(revoke.format(identifier))
+            admin.execute(sql.SQL("DROP ROLE {}").format(identifier))
 
 
 @pytest.mark.every_provider

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import wait_until
 from tests.support.tables import TablesWorld
 

@@ -98,5 +98,5 @@ def test_a_collector_gets_a_span_for_each_transaction_and_outputs_carry_contexts
     assert first.headers() == [("traceparent", SAMPLED)]
     [(header, own)] = second.headers() or []
     assert header == "traceparent"
-    assert own is not None
+    assert isinstance(own, bytes)
     assert own.decode()[:-2] in {f"00-{s.trace_id.hex()}-{s.span_id.hex()}-" for s in spans}

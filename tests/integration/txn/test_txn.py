@@ -12,16 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
@@ -35,6 +26,15 @@ from eosframework.records import TopicPartition as Partition
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.acls import wait_until_known
 from tests.support.hanging import write_unannounced
+from tests.support.kafka_admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.support.pipeline import read_committed, wait_until
 from tests.support.waiting import within
 
@@ -368,38 +368,18 @@ def test_an_unknown_id_is_said_to_be_unknown(
 def denied(unprotected: KafkaService) -> Iterator[Callable[..., None]]:
     """Deny operations to everybody, until the test ends."""
     admin = AdminClient({"bootstrap.servers": unprotected.bootstrap_servers})
-    made: list[AclBinding] = []
+    made: list[AclBindingFilter] = []
 
     def deny(kind: ResourceType, name: str, operation: AclOperation) -> None:
-        made.append(
-            AclBinding(
-                kind,
-                name,
-                ResourcePatternType.LITERAL,
-                "User:*",
-                "*",
-                operation,
-                AclPermissionType.DENY,
-            )
-        )
-        for future in admin.create_acls([made[-1]]).values():
+        everybody = (ResourcePatternType.LITERAL, "User:*", "*")
+        denial = (kind, name, *everybody, operation, AclPermissionType.DENY)
+        made.append(AclBindingFilter(*denial))
+        for future in admin.create_acls([AclBinding(*denial)]).values():
             future.result(60)
-        wait_until_known(admin, [made[-1]])
+        wait_until_known(admin, [AclBinding(*denial)])
 
     yield deny
-    filters = [
-        AclBindingFilter(
-            acl.restype,
-            acl.name,
-            acl.resource_pattern_type,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
-        for acl in made
-    ]
-    for future in admin.delete_acls(filters).values() if filters else ():
+    for future in admin.delete_acls(made).values() if made else ():
         future.result(60)
     wait_until_known(admin, made, there=False)
 

@@ -106,7 +106,7 @@ class World:
             starts={P0: 0},
             ends={P0: self.end},
             own_topics=frozenset(),
-            outputs=MemoryOutputs(self.broker),  # pyright: ignore[reportArgumentType]
+            outputs=MemoryOutputs(self.broker),
             log=self.log,
             holds_records=lambda ranges: self.unread,
         )

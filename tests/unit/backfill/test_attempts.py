@@ -158,14 +158,14 @@ def test_skipped_records_count_once_although_they_are_run_again() -> None:
         return value
 
     world = World(topology(refuse, on_error="skip"))
-    world.broker.commit_faults = [(None, True), (TransactionAborted("x"), False)] * 3  # pyright: ignore
+    world.broker.commit_faults = [(None, True), (TransactionAborted("x"), False)] * 3
     done = world.run()
     assert (done.skipped, done.records) == (10, 100)
 
 
 def test_a_fenced_attempt_ends_without_taking_the_id_again() -> None:
     world = World()
-    world.broker.commit_faults = [(None, True), (TaskFenced("x"), False)]  # pyright: ignore
+    world.broker.commit_faults = [(None, True), (TaskFenced("x"), False)]
     with pytest.raises(InstanceFenced, match="was taken over by another attempt"):
         world.run()
     assert world.inits() == 1
@@ -176,7 +176,7 @@ def test_a_fenced_attempt_ends_without_taking_the_id_again() -> None:
 
 def test_an_attempt_in_doubt_does_not_take_the_task_from_its_successor() -> None:
     world = World()
-    world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]  # pyright: ignore
+    world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]
     world.broker.produce_fault = lambda output: (
         world.log.undecided.append(progress(attempt="successor"))
         if b":7}" in (output[1] or b"")
@@ -211,7 +211,7 @@ def test_an_expired_transaction_is_run_again_if_no_successor_shows() -> None:
 
 def test_an_attempt_whose_brokers_stay_away_gives_up() -> None:
     world = World()
-    world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]  # pyright: ignore
+    world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]
     world.broker.recycle_faults = [Retriable("away")] * 1000
     with pytest.raises(ClusterUnreachable, match="were away for 120 s"):
         world.run()

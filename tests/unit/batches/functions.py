@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 
 Value = dict[str, Any]
 

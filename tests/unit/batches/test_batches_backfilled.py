@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from eosframework import Topology, dead_letter
 from eosframework.errors import DataRejected, OutcomeUnknown
 from tests.unit.backfill.attempts import PART, World
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported
 
 
 def unlucky(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -22,6 +22,7 @@ from eosframework.processing.ports import (
     Message,
     Output,
     RebalanceListener,
+    TransactionalOutput,
 )
 from eosframework.records import Position, TopicPartition
 from eosframework.testing import memory_kafka as testing
@@ -60,7 +61,7 @@ class Broker:
     visible: list[Output] = field(default_factory=list)
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    commit_faults: list[tuple[TransactionError, bool]] = field(default_factory=list)
+    commit_faults: list[tuple[TransactionError | None, bool]] = field(default_factory=list)
     """For the next commits in turn: the error, and whether the broker committed all the same."""
     recycle_faults: list[TransactionError] = field(default_factory=list)
     produce_fault: Callable[[Output], Exception | None] = lambda output: None
@@ -165,11 +166,12 @@ class MemoryOutput:
 
     @property
     def produce(self) -> Callable[..., None]:
-        def produce(*output: Any) -> None:
+        def produce(*fields: Any) -> None:
+            output = cast("Output", fields)
             assert self.open is not None, "produced outside a transaction"
-            if fault := self.broker.produce_fault(output):  # pyright: ignore
+            if fault := self.broker.produce_fault(output):
                 raise fault
-            self.open.append(output)  # pyright: ignore
+            self.open.append(output)
 
         return produce
 
@@ -192,7 +194,7 @@ class MemoryOutputs:
         self.broker = broker
         self.closed: list[str] = []
 
-    def open(self, transactional_ids: Sequence[str]) -> list[MemoryOutput]:
+    def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         self.broker.calls += [f"init {id_}" for id_ in transactional_ids]
         return [MemoryOutput(self.broker, id_) for id_ in transactional_ids]
 

@@ -138,7 +138,7 @@ def test_one_producer_serves_several_partitions_and_all_their_offsets() -> None:
     st.one_of(st.just(EACH), st.tuples(*[st.integers(0, 25)] * PARTITIONS)),
 )
 def test_whatever_becomes_of_a_commit_happens_to_all_and_nothing_is_lost_or_doubled(
-    faults: list[tuple[TransactionError, bool]], turns: int, records: tuple[int, ...]
+    faults: list[tuple[TransactionError | None, bool]], turns: int, records: tuple[int, ...]
 ) -> None:
     """Also for those that have no part in it, or none any more."""
     broker = filled(*records)
@@ -165,7 +165,7 @@ def test_whatever_becomes_of_a_commit_happens_to_all_and_nothing_is_lost_or_doub
     ids=["unknown", "aborted_before"],
 )
 def test_a_task_whose_replay_turns_out_to_be_committed_lets_its_neighbours_go_on(
-    faults: list[tuple[TransactionError, bool]],
+    faults: list[tuple[TransactionError | None, bool]],
 ) -> None:
     """It has nothing more to read, so that no commit of its own ends the replay."""
     records = (1, 22, 0, 0, 0)
@@ -210,7 +210,7 @@ def test_an_aborted_transaction_rewinds_every_partition_of_its_producer_and_no_o
         sought.extend(position.partition for position in positions)
         seek(positions)
 
-    run.log.seek = seeking  # pyright: ignore[reportAttributeAccessIssue]
+    run.log.seek = seeking
     run.worker.run(until_caught_up=True)
     assert sought == [0, 1, 2]
     assert broker.calls.count(f"abort {SHARED[0]}") == 1

@@ -19,7 +19,7 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.processing.plan import Plan
-from eosframework.processing.ports import Commit, Committed
+from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 from eosframework.processing.rounds import LONGEST_OVERLAP_SECONDS
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
@@ -118,7 +118,7 @@ class SlowOutputs(MemoryOutputs):
         self.looks = list(looks)
         self.ran_meanwhile: list[int] = []
 
-    def open(self, transactional_ids: Sequence[str]) -> list[MemoryOutput]:
+    def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         opened = [Busy(self.broker, identity) for identity in transactional_ids]
         self.made += opened
         return [*opened]
@@ -194,7 +194,7 @@ def test_partitions_go_only_when_the_round_is_finished(go: str) -> None:
     worker, log = worker_on(broker, outputs)
     original, gone = log.fetch, [False]
 
-    def fetch(*how: float) -> Any:
+    def fetch(*how: Any) -> Any:
         if any(output.in_round for output in outputs.made) and not gone[0]:
             gone[0] = True
             getattr(log, go)(P0)

@@ -18,6 +18,7 @@ from eosframework.errors import (
     StartRefused,
     TaskFenced,
     TransactionAborted,
+    TransactionError,
     TransactionFatal,
 )
 from eosframework.processing import compile as compiling
@@ -122,7 +123,7 @@ def test_an_aborted_transaction_is_replayed_from_the_committed_offset() -> None:
 
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("error", [OutcomeUnknown, Retriable])
-def test_an_unknown_outcome_is_read_not_guessed(error: type[Exception], done: bool) -> None:
+def test_an_unknown_outcome_is_read_not_guessed(error: type[TransactionError], done: bool) -> None:
     broker = broker_with(*range(25))
     broker.commit_faults = [(error("?"), done)]
     assert Run(broker).to_the_end().values == list(range(25))
@@ -166,7 +167,7 @@ def test_a_fenced_task_whose_partition_went_to_another_is_dropped_without_a_rein
     run.log.next = [lambda: None] * 3
     original = run.log.fetch
 
-    def fetch(*how: float) -> Any:
+    def fetch(*how: Any) -> Any:
         if run.worker.counts.fences and P0 in run.log.at:
             run.log.lose(P0)
             run.worker.stop()
@@ -274,7 +275,7 @@ def test_revoked_partitions_are_committed_and_lost_ones_are_not() -> None:
         original = run.log.fetch
 
         def fetch(
-            *how: float,
+            *how: Any,
             run: Run = run,
             give_up: Any = give_up,
             original: Any = original,
@@ -340,7 +341,7 @@ def test_a_task_that_commits_often_does_not_keep_the_others_from_committing() ->
     run.log.next = [lambda: run.log.assign(*broker.inputs)]
     original = run.log.fetch
 
-    def fetch(*how: float) -> Any:
+    def fetch(*how: Any) -> Any:
         if sum(position.offset or 0 for position in broker.positions.values()) == 26:
             run.worker.stop()
         return original(*how)
@@ -368,7 +369,7 @@ def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> Non
         pause(partitions)
 
     run.log.fetch = fetched  # pyright: ignore[reportAttributeAccessIssue]
-    run.log.pause = paused  # pyright: ignore[reportAttributeAccessIssue]
+    run.log.pause = paused
     assert run.to_the_end().values == [*range(100)]
     assert {1, 10} == set(limits)
 
@@ -382,7 +383,7 @@ def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:
         broker.positions[P0] = Position(*P0, 5)
         done.append(True)
 
-    def subscribe(_: Any, listener: Any) -> None:
+    def subscribe(topics: Any, listener: Any) -> None:
         run.log.listener = listener
         run.log.next += [run.log.assign, *[lambda: None] * 30, others_read]
 
@@ -406,7 +407,7 @@ def test_a_first_commit_of_another_worker_between_two_questions_is_no_lost_offse
             raise StartRefused("the registry knows of a commit, and the offset is gone")
         return starting(*asked)
 
-    def subscribe(_: Any, listener: Any) -> None:
+    def subscribe(topics: Any, listener: Any) -> None:
         run.log.listener = listener
         run.log.next += [run.log.assign]
 

@@ -83,7 +83,7 @@ class Transaction:
 
     def produce(self, *output: Any) -> None:
         """Keep a record, and report it as delivered."""
-        self.open.append(output)  # pyright: ignore[reportArgumentType]
+        self.open.append(output)
         self.offset += 1
         if output[4] is not None:
             output[4](None, Delivered(self.offset))
