@@ -38,6 +38,7 @@ from eosframework.txnid import TransactionalId
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import read_committed, wait_until
+from tests.support.topics import create_topics
 from tests.unit.processing.memory import Broker, MemoryLog, MemoryOutputs
 
 
@@ -91,8 +92,7 @@ def in_memory(name: str) -> Iterator[World]:
 def on_kafka(name: str, bootstrap_servers: str) -> Iterator[World]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(f"{name}.in", 1, 1), NewTopic(f"{name}.out", 1, 1)]
-    for future in admin.create_topics(topics).values():
-        future.result(60)
+    create_topics(admin, topics)
     producer = feeder(bootstrap_servers)
     for number in range(5):
         producer.produce(f"{name}.in", str(number).encode())

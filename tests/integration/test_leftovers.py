@@ -29,7 +29,7 @@ from tests.support.leftovers import guard_of
 
 def make(broker, name):
     admin = AdminClient({{"bootstrap.servers": broker}})
-    admin.create_topics([NewTopic(name, 1)])[name].result(30)
+    create_topics(admin, [NewTopic(name, 1)])
 
 def test_leaving(broker):
     make(broker, {left!r})

@@ -19,6 +19,7 @@ from eosframework.cli import main
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic, OffsetSpec
 from tests.support.programs import REPOSITORY, Finished, run_command
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 _STARTING = (
@@ -110,8 +111,7 @@ class Cluster:
 
     def create(self, *topics: str, partitions: int = 1) -> None:
         wanted = [NewTopic(topic, partitions, 1) for topic in topics]
-        for future in self.admin.create_topics(wanted).values():
-            future.result(60)
+        create_topics(self.admin, wanted)
 
     def feed(self, topic: str, *values: bytes) -> None:
         producer = feeder(self.bootstrap_servers)

@@ -20,6 +20,7 @@ from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
+from tests.support.topics import create_topics
 
 TOPOLOGY = """\
 application: NAME
@@ -76,8 +77,7 @@ class Application:
         wanted = [NewTopic(f"{self.name}.{t}", PARTITIONS, 1, config=keep) for t in topics]
         wanted.append(NewTopic(f"{self.name}.dead", 1, 1, config=keep))
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        for future in admin.create_topics(wanted).values():
-            future.result(60)
+        create_topics(admin, wanted)
 
     def feed(self, count: int) -> None:
         producer = feeder(self.bootstrap_servers)

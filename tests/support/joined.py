@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, Pipeline
+from tests.support.topics import create_topics
 
 TOPOLOGY = """\
 application: NAME
@@ -91,8 +92,7 @@ class Shop(Pipeline):
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         more = {"payments": PARTITIONS, "customers": PARTITIONS, "products": 2}
         topics = [NewTopic(f"{name}.{t}", count, 1, config=KEEP) for t, count in more.items()]
-        for future in admin.create_topics(topics).values():
-            future.result(60)
+        create_topics(admin, topics)
         self.state = directory / "state"
         self._draw = random.Random(seed)
         self._orders: list[tuple[int, dict[str, Any]]] = []

@@ -20,6 +20,7 @@ from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import COORDINATOR_MOVES, wait_until
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 GROUP = "stragglers"
@@ -166,5 +167,4 @@ class Observer:
             NewTopic("left", 3, replica_assignment=leaders),
             NewTopic("right", 1, replica_assignment=leaders[1:2]),
         ]
-        for created in admin.create_topics(wanted).values():
-            created.result(60)
+        create_topics(admin, wanted)

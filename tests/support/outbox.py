@@ -24,6 +24,7 @@ from eosframework.outbox import emit, publish
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, WorkerProcess, read_committed, wait_until
 from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 PARTITIONS = 3
@@ -80,8 +81,7 @@ class OutboxWorld:
         migrate(Database(DatabaseSettings(dsn=SecretStr(dsn))))
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         wanted = [NewTopic(self.topic, PARTITIONS, 1, config=KEEP)]
-        for future in admin.create_topics(wanted).values():
-            future.result(60)
+        create_topics(admin, wanted)
 
     @property
     def send(self) -> Callable[..., None]:

@@ -23,6 +23,7 @@ from tests.support.kafka_admin import NewTopic
 from tests.support.logged import logged
 from tests.support.messages import position_of
 from tests.support.programs import FAULTY, Finished, Program, Running, fork_program, start_program
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 COORDINATOR_MOVES = (
@@ -184,8 +185,7 @@ class Pipeline:
             for topic in self.outputs
         ]
         wanted.append(NewTopic(f"{name}.dead", 1, replication_factor, config=KEEP))
-        for future in admin.create_topics(wanted).values():
-            future.result(60)
+        create_topics(admin, wanted)
 
     @property
     def fed(self) -> int:

@@ -24,6 +24,7 @@ from tests.support.kafka_admin import (
     ResourcePatternType,
     ResourceType,
 )
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -63,7 +64,7 @@ class Provocateur:
     def topic(self, partitions: int = 1, **config: str) -> str:
         name = self.name("topic")
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(60)
+        create_topics(self._admin, [NewTopic(name, partitions, 1, config=settings)])
         return name
 
     def deny(self, kind: ResourceType, name: str, operation: AclOperation) -> None:

@@ -12,6 +12,7 @@ from tests.support.commands import here
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, Pipeline, WorkerProcess, number_in
 from tests.support.programs import FAULTY, Finished, fork_program
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 TOPOLOGY = """\
@@ -46,8 +47,7 @@ class Forgiving:
         self._commands = 0
         admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
         # Letters of each partition are replayed in a transaction of their own.
-        for future in admin.create_topics([NewTopic(self.letters, 3, 1, config=KEEP)]).values():
-            future.result(60)
+        create_topics(admin, [NewTopic(self.letters, 3, 1, config=KEEP)])
         applied = self.run("apply")
         assert applied.exit_code == 0, applied.err
         pipeline.feed(count)

@@ -18,6 +18,7 @@ from tests.support.kafka_admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.support.topics import create_topics
 
 USER, PASSWORD = "alice", "pa\"ss\\word 'x"
 KEY_PASSWORD = "sealed key"
@@ -68,7 +69,7 @@ def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iter
     )
     try:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+        create_topics(admin, [NewTopic(topic, 1, 1)])
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
         admin.alter_user_scram_credentials([upsertion])[USER].result(60)

@@ -17,6 +17,7 @@ from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
+from tests.support.topics import create_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ def topic(kafka: KafkaService, topic_name: str) -> str:
 
 def make_topic(kafka: KafkaService, name: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 2, 1, config=config)])[name].result(60)
+    create_topics(admin, [NewTopic(name, 2, 1, config=config)])
 
 
 def transactional_producer(kafka: KafkaService, name: str) -> Producer:

@@ -22,6 +22,7 @@ from eosframework.topology.graph import Function, Graph, OnError, Source, SubTop
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
+from tests.support.topics import create_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,8 +38,7 @@ class Log:
         self.topics = topics
         self.records: dict[TopicPartition, list[Sent]] = {}
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        for made in admin.create_topics([NewTopic(t, TASKS, 1) for t in topics]).values():
-            made.result(60)
+        create_topics(admin, [NewTopic(t, TASKS, 1) for t in topics])
         chosen = random.Random(seed)
         print(f"seed {seed}")
         producer = feeder(kafka.bootstrap_servers)

@@ -38,6 +38,7 @@ from tests.support.kafka_admin import (
 )
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
+from tests.support.topics import create_topics
 from tests.support.waiting import within
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
@@ -346,8 +347,7 @@ def test_a_broker_that_is_down_is_found_on_three_brokers(tmp_path: Path, make: M
     try:
         patient = make(cluster.bootstrap_servers, "three")
         topics = [NewTopic(patient.topic(short), 1, 3) for short in ("in", "out")]
-        for future in patient.cluster.admin.create_topics(topics).values():
-            future.result(60)
+        create_topics(patient.cluster.admin, topics)
 
         def well() -> bool:
             found = set(patient.findings())

@@ -18,6 +18,7 @@ from eosframework.embedded import find_kafka
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import wait_until
+from tests.support.topics import create_topics
 from tests.support.waiting import PATIENCE_SECONDS
 
 BROKER = [sys.executable, "-m", "eosframework", "broker"]
@@ -53,7 +54,7 @@ def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def write(bootstrap_servers: str, topic: str, value: bytes) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(60)
+    create_topics(admin, [NewTopic(topic, 1)])
     producer = feeder(bootstrap_servers)
     producer.produce(topic, value)
     assert producer.flush(60) == 0
@@ -107,7 +108,7 @@ def test_three_nodes_come_up_with_three_replicas(broker: Command, topic_name: st
     up = answer_of(broker("up", "--nodes", "3", "--port", "0", "--json"))
     servers = up["bootstrap_servers"]
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic_name, 1)])[topic_name].result(60)
+    create_topics(admin, [NewTopic(topic_name, 1)])
     wait_until(lambda: replicas(admin, topic_name) == [1, 2, 3], "three replicas")
     status = answer_of(broker("status", "--json"))
     down = answer_of(broker("down", "--json"))

@@ -15,6 +15,7 @@ from eosframework.embedded import start_kafka
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
 from tests.support.kafka_admin import NewTopic
+from tests.support.topics import create_topics
 
 START_AND_WAIT = """
 import sys
@@ -32,7 +33,7 @@ def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: 
         everyone = frozenset({1, 2, 3})
         assert all(live_brokers(node.port, 60) == everyone for node in cluster.nodes)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        admin.create_topics([NewTopic(topic_name, 3)])[topic_name].result(60)
+        create_topics(admin, [NewTopic(topic_name, 3)])
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic_name}
         )

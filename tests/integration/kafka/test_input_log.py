@@ -17,6 +17,7 @@ from tests.conftest import KafkaService
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import wait_until
+from tests.support.topics import create_topics
 
 Join = Callable[..., "Member"]
 
@@ -49,8 +50,7 @@ class Member:
 @pytest.fixture
 def topic(kafka: KafkaService, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for created in admin.create_topics([NewTopic(topic_name, 2, 1)]).values():
-        created.result(60)
+    create_topics(admin, [NewTopic(topic_name, 2, 1)])
     producer = feeder(kafka.bootstrap_servers)
     for number in range(20):
         producer.produce(topic_name, str(number).encode(), partition=number % 2)

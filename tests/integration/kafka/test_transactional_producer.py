@@ -19,13 +19,13 @@ from eosframework.kafka.states import State
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import read_committed, wait_until
+from tests.support.topics import create_topics
 
 
 @pytest.fixture
 def topic(kafka: KafkaService, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    for created in admin.create_topics([NewTopic(topic_name, 1, 1)]).values():
-        created.result(60)
+    create_topics(admin, [NewTopic(topic_name, 1, 1)])
     return topic_name
 
 
@@ -119,7 +119,7 @@ def test_code_written_for_confluent_kafka_runs_the_same(
 ) -> None:
     other = unique_name("plain")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(other, 1, 1)])[other].result(60)
+    create_topics(admin, [NewTopic(other, 1, 1)])
     ours = written_for_confluent_kafka(
         TransactionalProducer, ReadCommittedConsumer, kafka.bootstrap_servers, topic
     )

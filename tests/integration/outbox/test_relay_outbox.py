@@ -18,6 +18,7 @@ from tests.support.commands import Folder
 from tests.support.databases import dsn_with
 from tests.support.kafka_admin import NewTopic
 from tests.support.outbox import OutboxWorld
+from tests.support.topics import create_topics
 
 MakeOutbox = Callable[..., OutboxWorld]
 
@@ -103,8 +104,7 @@ def test_a_message_that_kafka_refuses_is_named_and_the_relay_goes_on_without_it(
     small = f"{outbox.topic}.small"
     admin = AdminClient({"bootstrap.servers": outbox.bootstrap_servers})
     wanted = [NewTopic(small, 1, 1, config={"max.message.bytes": "1000"})]
-    for future in admin.create_topics(wanted).values():
-        future.result(60)
+    create_topics(admin, wanted)
     outbox.publish(20)
     with psycopg.connect(outbox.dsn) as connection:
         publish(connection, small, "k", "x" * 5000)

@@ -13,6 +13,7 @@ from eosframework.kafka.transactions import tracing
 from eosframework.kafka.transactions.wire import Wire
 from tests.conftest import KafkaService
 from tests.support.kafka_admin import NewTopic
+from tests.support.topics import create_topics
 
 
 def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits(
@@ -25,7 +26,7 @@ def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits
     monkeypatch.setattr(tracing, "SKEW_MILLISECONDS", 0)
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)
-    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(60)
+    create_topics(admin, [NewTopic(topic_name, 1, 1)])
     consumer = Consumer({**servers, "group.id": unique_name("group")})
     consumer.commit(offsets=[TopicPartition(topic_name, 0, 3)], asynchronous=False)
 

@@ -36,6 +36,7 @@ from tests.support.kafka_admin import (
     ResourceType,
 )
 from tests.support.pipeline import read_committed, wait_until
+from tests.support.topics import create_topics
 from tests.support.waiting import within
 
 UNPROTECTED = {
@@ -82,7 +83,7 @@ def data(result: tuple[int, str, str]) -> dict[str, Any]:
 
 def create(service: KafkaService, name: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": service.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+    create_topics(admin, [NewTopic(name, partitions, 1)])
 
 
 def producer(service: KafkaService, transactional_id: str, timeout_ms: int = 600_000) -> Producer:
