@@ -22,6 +22,7 @@ from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
 from eosframework.kafka.watch import ConnectionWatch
 from tests.conftest import SMALL_BROKER
+from tests.support.leftovers import guard_of
 from tests.support.observer import NEAR, Observer
 from tests.support.pipeline import Pipeline, Verdict, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
@@ -103,19 +104,21 @@ def cases(kinds: Iterable[Kind]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def clusters(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[int], tuple[ProxiedCluster, Observer]]]:
     """Brokers behind proxies by their number, started when first asked for."""
+    guard = guard_of(request.config)
     started: dict[int, tuple[ProxiedCluster, Observer]] = {}
     with ExitStack() as stack:
 
         def get(nodes: int) -> tuple[ProxiedCluster, Observer]:
             if nodes not in started:
                 directory = tmp_path_factory.mktemp(f"proxied{nodes}")
-                cluster = stack.enter_context(
-                    proxied_kafka(directory, nodes=nodes, properties=PATIENT_BROKER)
-                )
-                observer = stack.enter_context(Observer(cluster.direct, nodes))
+                with guard.started_for("clusters"):
+                    cluster = stack.enter_context(
+                        proxied_kafka(directory, nodes=nodes, properties=PATIENT_BROKER)
+                    )
+                    observer = stack.enter_context(Observer(cluster.direct, nodes))
                 started[nodes] = cluster, observer
             return started[nodes]
 

@@ -410,6 +410,20 @@ class Guard:
         self._owned: dict[pytest.FixtureDef[Any], set[Thing]] = {}
         self._ended: dict[Thing, str] = {}
 
+    @contextmanager
+    def started_for(self, fixture: str) -> Generator[None]:
+        """Let what starts within the context belong to a fixture of a wider scope.
+
+        Args:
+            fixture: its name; it is set up already, and starts what it has when first asked for.
+        """
+        [owned] = [owned for owner, owned in self._owned.items() if owner.argname == fixture]
+        before = self._look()
+        try:
+            yield
+        finally:
+            owned |= self._look() - before - self._excused()
+
     def pytest_sessionstart(self) -> None:
         self._before = self._look()
 

@@ -26,10 +26,14 @@ PLANTED = {
                 os._exit(0)
         """,
     "thread": """
-        import threading
+        import threading, time
+        from pathlib import Path
+
+        END = Path("end").absolute()
 
         def linger():
-            threading.Event().wait(2)
+            while not END.exists():
+                time.sleep(0.01)
 
         def test_it():
             threading.Thread(target=linger, name="idle", daemon=True).start()
@@ -102,6 +106,7 @@ CLEAN = """
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A suite in which nothing ends by itself, so there is nothing to wait for."""
     pytester.makeini("[pytest]\nleftovers_patience = 1\n")
     return pytester
 
@@ -112,6 +117,7 @@ def test_a_test_that_leaves_something_behind_fails_and_names_it(
 ) -> None:
     suite.makepyfile(PLANTED[kind])
     done = run(suite)
+    (suite.path / "end").touch()
     done.assert_outcomes(passed=2 if kind == "fixture" else 1, errors=1)
     done.stdout.fnmatch_lines(["*this test left behind:", TOLD[kind]])
 
@@ -155,9 +161,9 @@ def test_what_was_left_is_told_of_a_test_that_fails_in_its_teardown(
     done.stdout.fnmatch_lines(["*ValueError: not this one", "*directory */tmp/planted*"])
 
 
-def test_tests_that_leave_nothing_behind_pass(suite: pytest.Pytester) -> None:
-    suite.makepyfile(CLEAN)
-    run(suite).assert_outcomes(passed=4)
+def test_tests_that_leave_nothing_behind_pass(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CLEAN)
+    run(pytester).assert_outcomes(passed=4)
 
 
 def run(suite: pytest.Pytester) -> pytest.RunResult:
