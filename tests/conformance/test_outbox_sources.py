@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
@@ -35,7 +36,7 @@ class World:
     opened: list[Any]
 
     def source(self, *, shards: int = 1, batch_bytes: int = 2**20) -> Source:
-        database = Database(DatabaseSettings(dsn=self.dsn))  # type: ignore[arg-type]
+        database = Database(DatabaseSettings(dsn=SecretStr(self.dsn)))
         source = self.kind(
             database,
             batch_bytes=batch_bytes,
@@ -167,7 +168,7 @@ def test_everything_of_a_message_comes_back(world: World) -> None:
 
 
 def test_what_nobody_would_read_is_not_emitted(database: str) -> None:
-    migrate(Database(DatabaseSettings(dsn=database)))  # type: ignore[arg-type]
+    migrate(Database(DatabaseSettings(dsn=SecretStr(database))))
     with (
         psycopg.connect(database) as connection,
         pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="would be lost"),

@@ -48,7 +48,9 @@ def port_of(container: Container, port: int) -> int:
         return bool(container.ports.get(f"{port}/tcp"))
 
     wait_until(published, f"port {port} of {container.name}")
-    return int(container.ports[f"{port}/tcp"][0]["HostPort"])
+    places = container.ports[f"{port}/tcp"]
+    assert places is not None
+    return int(places[0]["HostPort"])
 
 
 def serves(container: Container, dsn: str) -> bool:

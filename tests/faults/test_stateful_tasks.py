@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import KafkaService
 from tests.support.pipeline import wait_until
 from tests.support.totals import Totals
 
@@ -19,14 +20,13 @@ MakeTotals = Callable[..., Totals]
 
 @pytest.fixture
 def make_totals(
-    kafka: object, unique_name: Callable[[str], str], tmp_path: Path
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> Iterator[MakeTotals]:
     made: list[Totals] = []
 
     def make(**options: int) -> Totals:
         name = unique_name("state")
-        servers = kafka.bootstrap_servers  # type: ignore[attr-defined]
-        made.append(Totals(servers, name, tmp_path / name, **options))
+        made.append(Totals(kafka.bootstrap_servers, name, tmp_path / name, **options))
         return made[-1]
 
     yield make

@@ -168,7 +168,8 @@ class Breaker:
     def _break_request(self, fault: Fault) -> None:
         key = REQUESTS[str(fault.target)]
         kind = Late if fault.way is Way.HOLD else Swallowed
-        held = self._cluster.holds.add(kind(key))
+        held = kind(key)
+        self._cluster.holds.add(held)
         self._aside(lambda: self._follow(fault, held))
 
     def _follow(self, fault: Fault, held: Late) -> None:

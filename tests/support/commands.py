@@ -102,7 +102,7 @@ class Cluster:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._settings = {"bootstrap.servers": bootstrap_servers}
-        self.admin = AdminClient(self._settings)
+        self.admin = AdminClient({**self._settings})
 
     def create(self, *topics: str, partitions: int = 1) -> None:
         wanted = [NewTopic(topic, partitions, 1) for topic in topics]
@@ -118,9 +118,9 @@ class Cluster:
     def end(self, topic: str) -> int:
         """The last stable offset of partition 0: 0 if nothing was ever committed into it."""
         partition = TopicPartition(topic, 0)
-        return (
-            self.admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(30).offset
-        )
+        latest = OffsetSpec.latest()
+        assert latest is not None
+        return self.admin.list_offsets({partition: latest})[partition].result(30).offset
 
     def committed(self, group: str, topic: str) -> int | None:
         """The offset that the group has committed in partition 0."""

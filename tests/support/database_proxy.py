@@ -32,7 +32,7 @@ class DatabaseProxy:
 
     def __init__(self, dsn: str) -> None:
         known = conninfo_to_dict(dsn)
-        self._server = (str(known["host"]), int(known["port"]))
+        self._server = (str(known["host"]), int(str(known["port"])))
         self._dsn = dsn
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []

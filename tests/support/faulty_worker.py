@@ -19,7 +19,7 @@ def without_protection() -> None:
     from eosframework import runtime
     from eosframework.kafka.outputs import KafkaOutputs
 
-    vars(runtime)["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
+    runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
 
 
 def in_group(group: str) -> None:

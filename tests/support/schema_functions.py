@@ -57,6 +57,7 @@ def message_class() -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto
+    label = field.LABEL_OPTIONAL
     file = descriptor_pb2.FileDescriptorProto(
         name="tests_air.proto",
         package="air",
@@ -65,8 +66,8 @@ def message_class() -> Any:
             descriptor_pb2.DescriptorProto(
                 name="Flight",
                 field=[
-                    field(name="carrier", number=1, type=field.TYPE_STRING, label=1),
-                    field(name="minutes", number=2, type=field.TYPE_INT32, label=1),
+                    field(name="carrier", number=1, type=field.TYPE_STRING, label=label),
+                    field(name="minutes", number=2, type=field.TYPE_INT32, label=label),
                 ],
             )
         ],

@@ -72,11 +72,8 @@ def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iter
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
         admin.alter_user_scram_credentials([upsertion])[USER].result(30)
-        yield SecuredKafka(
-            cluster.bootstrap_servers,
-            *(f"127.0.0.1:{port}" for port in ports),
-            directory,
-        )
+        password, certificate, token = (f"127.0.0.1:{port}" for port in ports)
+        yield SecuredKafka(cluster.bootstrap_servers, password, certificate, token, directory)
     finally:
         cluster.kill()
 

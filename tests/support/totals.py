@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from tests.support.pipeline import Pipeline, number_in
 
@@ -38,7 +39,7 @@ streams:
 class Totals(Pipeline):
     """The application, its workers, and what its outputs must say."""
 
-    def __init__(self, bootstrap_servers: str, name: str, directory: Path, **options: int) -> None:
+    def __init__(self, bootstrap_servers: str, name: str, directory: Path, **options: Any) -> None:
         super().__init__(
             bootstrap_servers,
             name,

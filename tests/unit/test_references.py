@@ -20,6 +20,7 @@ def test_a_reference_finds_what_it_names() -> None:
 
 def test_an_importable_object_is_named_so_that_it_is_found_again() -> None:
     name = references.name_of(Outer.inside)
+    assert name is not None
     assert name == f"{__name__}:Outer.inside"
     assert references.find(name) is Outer.inside
 

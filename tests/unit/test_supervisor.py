@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,8 @@ def test_a_child_answers() -> None:
     assert answer_of(lambda: (1, "no")) == (1, "no")
 
 
-def run_supervisor(run_child: object, names: list[str]) -> int:
+def run_supervisor(run_child: Callable[[str], int], names: list[str]) -> int:
     """Run a supervisor in a process of its own: it takes the signal handlers."""
-    assert callable(run_child)
     return Forked(lambda: Supervisor(run_child, names, 5).run()).wait()
 
 

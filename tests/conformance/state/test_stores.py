@@ -156,7 +156,7 @@ def test_tasks_do_not_see_each_other(backend: StateBackend) -> None:
 def test_a_stores_size_is_told(stores: TaskStores) -> None:
     stores.write({"counts": [(b"%d" % n, bytes(100)) for n in range(1000)]}, {"counts": 1})
 
-    sizes = {size.store: size for size in stores.stats()}  # type: ignore[attr-defined]
+    sizes = {size.store: size for size in stores.stats()}
 
     assert sizes["counts"].keys == 1000
     assert sizes["counts"].memory_bytes + sizes["counts"].disk_bytes > 100_000

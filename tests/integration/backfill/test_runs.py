@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,7 +31,7 @@ def orders(
     pipeline.stop()
 
 
-def job_of(orders: HandedOver, **arguments: object) -> Backfill:
+def job_of(orders: HandedOver, **arguments: Any) -> Backfill:
     settings = load_settings(None, [f"kafka.bootstrap_servers={orders.bootstrap_servers}"])
     return Backfill(str(orders.topology_file), job=JOB, settings=settings, **arguments)
 

@@ -13,6 +13,7 @@ from eosframework.backfill.spark.ordering import in_task_order, task_slots
 from eosframework.backfill.spark.rows import WRITER_HEADER
 from eosframework.backfill.tasks.packing import pack
 from eosframework.config import KafkaSettings
+from eosframework.processing.ports import Message
 from eosframework.processing.queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.serdes import INTEGER
@@ -46,16 +47,16 @@ class Log:
                 sent = [self._sent(topic, n, chosen) for n in range(chosen.choice([0, 1, 9, 30]))]
                 self.records[TopicPartition(topic, number)] = sent
                 for one in sent:
-                    headers = one.headers_ or []
+                    headers = one.headers_ or ()
                     producer.produce(
-                        topic, one.value_, None, number, None, None, one.timestamp_, headers
+                        topic, one.value_, None, number, None, None, one.timestamp_, [*headers]
                     )
         assert producer.flush(30) == 0
 
     def _sent(self, topic: str, offset: int, chosen: random.Random) -> Sent:
         """The event time is in the value; that of the log says nothing."""
         value = INTEGER.encode(1000 + chosen.randrange(40))  # pyright: ignore[reportOptionalCall]
-        mark = [(WRITER_HEADER, b"writer/%d" % chosen.randrange(3))]
+        mark: list[tuple[str, bytes | None]] = [(WRITER_HEADER, b"writer/%d" % chosen.randrange(3))]
         headers = mark if topic.endswith("own") else None
         return Sent(topic, value, None, 5_000 - offset, offset, headers)
 
@@ -78,8 +79,8 @@ def time_in(value: int) -> int:
     return value
 
 
-def time_of(message: Sent) -> int:
-    return int.from_bytes(message.value_ or b"", "big")
+def time_of(message: Message) -> int:
+    return int.from_bytes(message.value() or b"", "big")
 
 
 def graph_of(topics: list[str]) -> Graph:
@@ -116,7 +117,7 @@ def test_rows_of_several_topics_come_as_the_live_queue_gives_them(
     assert len(found) == TASKS
     for number, part in enumerate(found):
         queue = TimestampQueue(
-            {TopicPartition(t, number): time_of for t in topics},  # pyright: ignore
+            {TopicPartition(t, number): time_of for t in topics},
             0.0,
             lambda: 0.0,
         )

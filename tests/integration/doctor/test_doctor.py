@@ -429,8 +429,8 @@ def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:
         kind,
         name,
         ResourcePatternType.LITERAL,
-        None,
-        None,
+        None,  # pyright: ignore[reportArgumentType]  (matches anyone, says the library)
+        None,  # pyright: ignore[reportArgumentType]  (matches any host)
         AclOperation.ANY,
         AclPermissionType.ANY,
     )

@@ -295,7 +295,7 @@ def test_another_application_of_the_same_name_is_refused(application: Applicatio
 
 
 def test_a_timeout_above_the_brokers_is_refused(application: Application):
-    settings = Settings(worker={"transaction_timeout_seconds": 1000})  # type: ignore[arg-type]
+    settings = Settings.model_validate({"worker": {"transaction_timeout_seconds": 1000}})
     with pytest.raises(StartRefused, match=r"=1000 is above .*=900000"):
         check_start(application.graph, settings, application.admin, application.registry())
 

@@ -23,7 +23,7 @@ def test_the_offsets_of_an_id_s_first_transaction_are_found_behind_older_commits
 ) -> None:
     # One broker has one clock; without the allowance, what is older by moments is not searched.
     monkeypatch.setattr(tracing, "SKEW_MILLISECONDS", 0)
-    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    servers: dict[str, str | int | float | bool] = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)
     admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
     consumer = Consumer({**servers, "group.id": unique_name("group")})

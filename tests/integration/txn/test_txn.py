@@ -367,37 +367,17 @@ def test_an_unknown_id_is_said_to_be_unknown(
 def denied(unprotected: KafkaService) -> Iterator[Callable[..., None]]:
     """Deny operations to everybody, until the test ends."""
     admin = AdminClient({"bootstrap.servers": unprotected.bootstrap_servers})
-    made: list[AclBinding] = []
+    made: list[AclBindingFilter] = []
 
     def deny(kind: ResourceType, name: str, operation: AclOperation) -> None:
-        made.append(
-            AclBinding(
-                kind,
-                name,
-                ResourcePatternType.LITERAL,
-                "User:*",
-                "*",
-                operation,
-                AclPermissionType.DENY,
-            )
-        )
-        for future in admin.create_acls([made[-1]]).values():
+        everybody = (ResourcePatternType.LITERAL, "User:*", "*")
+        denial = (kind, name, *everybody, operation, AclPermissionType.DENY)
+        made.append(AclBindingFilter(*denial))
+        for future in admin.create_acls([AclBinding(*denial)]).values():
             future.result(30)
 
     yield deny
-    filters = [
-        AclBindingFilter(
-            acl.restype,
-            acl.name,
-            acl.resource_pattern_type,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
-        for acl in made
-    ]
-    for future in admin.delete_acls(filters).values() if filters else ():
+    for future in admin.delete_acls(made).values() if made else ():
         future.result(30)
 
 

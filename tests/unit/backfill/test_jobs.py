@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import given
@@ -91,13 +94,13 @@ def doubled(value: int) -> int:
     return 2 * value
 
 
-def orders(step: object) -> object:
+def orders(step: Callable[..., Any]) -> Topology:
     app = Topology("orders")
     app.stream("orders.raw", value=int).map_values(step).to("orders.out")
     return app
 
 
-def digest(step: object) -> dict[str, str]:
+def digest(step: Callable[..., Any]) -> dict[str, str]:
     return fingerprint(resolve(orders(step).loaded()))
 
 
@@ -108,9 +111,9 @@ def test_the_same_topology_has_the_same_fingerprint() -> None:
 
 def test_another_function_is_another_topology() -> None:
     source = "def f(v):\n    return v {} 2\n"
-    made: list[dict[str, object]] = []
+    made: list[dict[str, Any]] = []
     for sign in "+*":
-        names: dict[str, object] = {"__name__": "notebook"}
+        names: dict[str, Any] = {"__name__": "notebook"}
         exec(source.format(sign), names)
         made.append(names)
     one, other = (digest(names["f"]) for names in made)

@@ -74,7 +74,9 @@ def milliseconds(*moment: int) -> int:
         ("2024-02-01T06:00:00Z", (None, None, milliseconds(2024, 2, 1, 6))),
     ],
 )
-def test_an_end_of_a_range_is_read(text: str, expected: tuple[object, ...]) -> None:
+def test_an_end_of_a_range_is_read(
+    text: str, expected: tuple[str | None, int | None, str | int]
+) -> None:
     assert parse_bound(text) == Bound(*expected, text)
 
 

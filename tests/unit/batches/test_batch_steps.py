@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +31,8 @@ from tests.unit.batches.functions import (
 )
 from tests.unit.processing.messages import Sent
 
+pc: Any = pyarrow.compute  # its functions are made when it is imported
+
 values = st.fixed_dictionaries(
     {},
     optional={
@@ -49,7 +51,7 @@ def shop() -> tuple[Topology, Any]:
     return app, app.stream("sold", key="string", value="json")
 
 
-def run(app: Topology, sent: list[bytes | None], rows: int | None = None) -> list[Any]:
+def run(app: Topology, sent: Sequence[bytes | None], rows: int | None = None) -> list[Any]:
     """Return topic, value, key, time and headers of each output."""
     (part,) = resolve(app.loaded()).sub_topologies
     (source,) = compile_part(part, batch_rows=rows).sources.values()

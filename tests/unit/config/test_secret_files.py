@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from eosframework.config import KafkaSettings, load_settings
+from eosframework.config import KafkaSettings, PropertyValue, load_settings
 from eosframework.config.secrets import is_secret
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.properties import Role, client_properties, new_client
@@ -122,7 +122,7 @@ def test_a_url_that_is_refused_is_shown_without_who_asks() -> None:
 
 
 def test_what_librdkafka_refuses_is_told_without_the_secret() -> None:
-    secrets = {"ssl.key.pem": SECRET, "security.protocol": "ssl"}
+    secrets: dict[str, PropertyValue] = {"ssl.key.pem": SECRET, "security.protocol": "ssl"}
     settings = KafkaSettings(properties=secrets)
     with pytest.raises(ConfigurationError) as raised:
         new_client(Producer, client_properties(settings, Role.PRODUCER))

@@ -36,7 +36,7 @@ class Inner(BaseModel):
         (float, "DOUBLE PRECISION", False),
         (Decimal, "NUMERIC", False),
         (str | None, "TEXT", True),
-        (Annotated[int, Field(gt=0)] | None, "BIGINT", True),
+        (Annotated[int, Field(gt=0)] | None, "BIGINT", True),  # pyright: ignore[reportOperatorIssue]
         (bytes, "BYTEA", False),
         (datetime, "TIMESTAMP WITH TIME ZONE", False),
         (AwareDatetime, "TIMESTAMP WITH TIME ZONE", False),

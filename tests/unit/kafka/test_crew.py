@@ -42,6 +42,6 @@ def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_ov
     )
     assert isinstance(results[0], Hung)
     assert results[1] is False
-    assert asked[-1] == pytest.approx(0.3)  # pyright: ignore[reportUnknownMemberType]
+    assert asked[-1] == pytest.approx(0.3)
     release.set()
     crew.stop()

@@ -22,11 +22,12 @@ class Producer(SimpleNamespace):
     def close(self, timeout: float) -> None:
         self.closed = True
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return object.__hash__(self)
 
 
 def output() -> Any:
-    return KafkaOutput(lambda: Producer(), 30, {})  # pyright: ignore
+    return KafkaOutput(lambda: Producer(), 30, {})  # pyright: ignore[reportArgumentType]
 
 
 def test_a_step_whose_turn_comes_after_the_deadline_does_nothing() -> None:

@@ -243,7 +243,8 @@ class Log:
 
     def add(self, key: str | None, value: bytes | None) -> None:
         at = len(self.records)
-        self.records.append(Sent("t", value, key and key.encode(), at, at, None))  # pyright: ignore
+        encoded = None if key is None else key.encode()
+        self.records.append(Sent("t", value, encoded, at, at, None))
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Any:
         if self.away:

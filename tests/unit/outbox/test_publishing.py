@@ -85,7 +85,7 @@ def test_a_topic_that_cannot_exist_is_refused_in_the_users_own_code(topic: str) 
 
 def test_what_cannot_be_sent_is_named() -> None:
     with pytest.raises(ConfigurationError, match="value is of type dict"):
-        publish(PsycopgConnection(), "orders", None, {"a": 1})  # type: ignore[arg-type]
+        publish(PsycopgConnection(), "orders", None, {"a": 1})  # pyright: ignore[reportArgumentType]
 
 
 def test_an_asynchronous_connection_is_told_how() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -314,10 +315,10 @@ def test_a_database_that_changes_while_the_relay_runs_stops_it() -> None:
 def test_a_cluster_that_is_away_at_the_start_is_said_at_once() -> None:
     world = World()
 
-    def unreachable() -> None:
+    def unreachable() -> NoReturn:
         raise ClusterUnreachable("nobody")
 
-    world.positions.read = unreachable  # type: ignore[method-assign,assignment]
+    world.positions.read = unreachable
     with pytest.raises(ClusterUnreachable):
         world.caught_up()
 

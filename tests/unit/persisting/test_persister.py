@@ -54,7 +54,8 @@ class Run:
         )
 
         def start(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-            return dict.fromkeys(partitions, of.get("start", 0))
+            first: int = of.get("start", 0)
+            return dict.fromkeys(partitions, first)
 
         self.worker = PersisterWorker(
             "app",
@@ -152,7 +153,7 @@ def test_an_overtaken_partition_is_left_and_the_others_are_written(store: Memory
             store.epochs[P0] += 1
         return write(batches)
 
-    store.write = overtaken_once  # pyright: ignore[reportAttributeAccessIssue]
+    store.write = overtaken_once
     assert sorted(run.to_the_end(), key=lambda row: row["n"]) == rows(1, 2)
     assert run.worker.counts.fences == 1
     assert store.rows["t"][0] == {"n": 2}, "the partition that was still its own came first"
@@ -166,7 +167,7 @@ def test_a_rival_ends_the_persister(store: MemoryStore) -> None:
         store.epochs[P0] += 1
         return write(batches)
 
-    store.write = overtaken  # pyright: ignore[reportAttributeAccessIssue]
+    store.write = overtaken
     with pytest.raises(InstanceFenced, match="claimed by another process 3 times"):
         run.to_the_end()
     assert store.rows == {}
@@ -193,7 +194,7 @@ def test_a_first_row_that_is_refused_ends_the_persister(store: MemoryStore) -> N
 def test_a_position_that_is_gone_from_the_log_is_refused(store: MemoryStore) -> None:
     store.positions[P0] = 3
     run = Run(broker_with(*rows(*range(9))), store)
-    run.log.beginning_offsets = lambda partitions: dict.fromkeys(partitions, 5)  # pyright: ignore
+    run.log.beginning_offsets = lambda partitions: dict.fromkeys(partitions, 5)
     with pytest.raises(PositionLost, match="the log begins at 5"):
         run.to_the_end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -54,11 +55,19 @@ class Worker:
     def ask(self, path: str, **options: str) -> Answer:
         return self._page(Request(path.split("/")[1:], options))
 
+    def see(self, path: str, **options: str) -> Mapping[str, Any]:
+        return json_of(self.ask(path, **options))
+
+
+def json_of(answer: Answer) -> Mapping[str, Any]:
+    assert isinstance(answer.content, Mapping)
+    return answer.content
+
 
 def test_all_stores_are_listed_with_what_is_here() -> None:
     worker = Worker(0, 2)
     worker.put(**{key_in(2): 1})
-    (counts, hourly) = worker.ask("state").content["stores"]
+    (counts, hourly) = worker.see("state")["stores"]
     assert (counts["store"], hourly["store"]) == ("counts", "hourly")
     assert counts["partitions"] == PARTITIONS
     assert counts["here"] == [
@@ -77,19 +86,19 @@ def test_a_key_is_found_in_whichever_partition_has_it() -> None:
     worker.put(a=1, b=2)
     answer = worker.ask("state/counts/b")
     assert answer.status is HTTPStatus.OK
-    assert answer.content["found"] == [{"value": 2, "timestamp": 1000}]
-    assert answer.content["partition"] == partition_of(b"b", PARTITIONS)
+    assert json_of(answer)["found"] == [{"value": 2, "timestamp": 1000}]
+    assert json_of(answer)["partition"] == partition_of(b"b", PARTITIONS)
     # Its producer may have placed it as it liked.
     elsewhere = (partition_of(b"x", PARTITIONS) + 1) % PARTITIONS
     data = format_of(worker.stores["counts"]).encode((7, 5))
     worker.tasks[elsewhere].write({"counts": [(b"x", data)]}, {"counts": 9})
-    assert worker.ask("state/counts/x").content["partition"] == elsewhere
+    assert worker.see("state/counts/x")["partition"] == elsewhere
 
 
 def test_a_key_may_hold_slashes() -> None:
     worker = Worker(0, 1, 2, 3)
     worker.put(**{"a/b": 4})
-    assert worker.ask("state/counts/a/b").content["key"] == "a/b"
+    assert worker.see("state/counts/a/b")["key"] == "a/b"
 
 
 def test_a_key_of_another_worker_is_answered_with_its_partition() -> None:
@@ -98,7 +107,7 @@ def test_a_key_of_another_worker_is_answered_with_its_partition() -> None:
         worker.ask(f"state/counts/{key_in(3)}")
     answer = refused.value.answer
     assert answer.status is HTTPStatus.NOT_FOUND
-    assert (answer.content["partition"], answer.content["here"]) == (3, [0, 1])
+    assert (json_of(answer)["partition"], json_of(answer)["here"]) == (3, [0, 1])
     with pytest.raises(NotServed, match=r"in partitions \[0, 1\]$"):
         worker.ask(f"state/counts/{key_in(1)}")
 
@@ -106,9 +115,9 @@ def test_a_key_of_another_worker_is_answered_with_its_partition() -> None:
 def test_a_range_of_keys_is_shown_up_to_a_limit() -> None:
     worker = Worker(0, 1, 2, 3)
     worker.put(**{f"k{n:02}": n for n in range(20)})
-    shown = worker.ask("state/counts", **{"from": "k05", "to": "k15", "limit": "7"}).content
+    shown = worker.see("state/counts", **{"from": "k05", "to": "k15", "limit": "7"})
     assert (len(shown["found"]), shown["more"]) == (7, True)
-    every = worker.ask("state/counts/", **{"from": "k05", "to": "k15"}).content
+    every = worker.see("state/counts/", **{"from": "k05", "to": "k15"})
     assert sorted(row["key"] for row in every["found"]) == [f"k{n:02}" for n in range(5, 15)]
     assert every["more"] is False
     assert every["partitions"] == [0, 1, 2, 3]
@@ -145,7 +154,7 @@ def test_an_unknown_store_and_a_wrong_key_are_refused_by_name() -> None:
 def test_what_was_given_up_is_not_shown_any_more() -> None:
     worker = Worker(0, 1)
     worker.tasks[1].close()
-    assert worker.ask("state/counts").content["partitions"] == [0]
+    assert worker.see("state/counts")["partitions"] == [0]
     assert worker.shared.waiting == 0
 
 

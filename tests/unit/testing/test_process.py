@@ -34,12 +34,11 @@ def silent(key: str, at: int, context: Any) -> Any:
     return [(key, {"records": heard["n"], "at": at})]
 
 
-def visits(policy: str = "skip") -> Topology:
+def visits() -> Topology:
     app = Topology("visits")
     heard = app.stream("clicks", key=str, value=str)
-    heard.process(hear, stores={"heard": "json"}, on_timer=silent).named("ended").on_error(
-        policy  # type: ignore[arg-type]
-    ).to("visits", value="json")
+    ended = heard.process(hear, stores={"heard": "json"}, on_timer=silent).named("ended")
+    ended.on_error("skip").to("visits", value="json")
     return app
 
 

@@ -14,7 +14,7 @@ from eosframework.kafka.own_topics import own_topics
 from eosframework.topology.builder import Topology
 from eosframework.topology.describe import as_mermaid, as_text, describe
 from eosframework.topology.graph import Graph
-from eosframework.topology.joined import StreamJoin
+from eosframework.topology.joined import JoinSide, StreamJoin
 from eosframework.topology.lint import lint
 from eosframework.topology.loaded import Severity
 from eosframework.topology.reading import read_yaml
@@ -184,7 +184,9 @@ def test_sides_with_a_new_key_go_through_topics_with_the_partitions_of_the_other
     assert own["app.tables.repartition"].partitions == 8
     assert own["app.by_tail.repartition"].partitions == 4
     assert sum("by_tail.repartition" in topic for topic in own) == 1
-    joins = {n.join.name for p in graph.sub_topologies for n in nodes_of(p) if hasattr(n, "join")}
+    joins = {
+        n.join.name for p in graph.sub_topologies for n in nodes_of(p) if isinstance(n, JoinSide)
+    }
     assert len(joins) == 2
 
 
@@ -279,5 +281,5 @@ more:
     assert keyed["out.steps[0] join(clicks, builtins:max)"]["before_ms"] == 5000
     assert "global table airports" in as_text(graph)
     assert as_mermaid(graph).count("-. rows .->") == 2
-    (join,) = {n.join for n in nodes_of(graph.sub_topologies[0]) if hasattr(n, "join")}
+    (join,) = {n.join for n in nodes_of(graph.sub_topologies[0]) if isinstance(n, JoinSide)}
     assert isinstance(join, StreamJoin)

@@ -170,10 +170,10 @@ def test_nothing_closes_while_records_wait_on_the_way_to_the_task(
     driver = TopologyTestDriver(grouped())
     fill(driver, ("a", 1))
     driver.run()
-    worker = driver._worker  # pyright: ignore[reportPrivateUsage]
+    worker = driver._worker
     feeding = next(t for t in worker.tasks.values() if t.partitions[0].topic == "in")
     with monkeypatch.context() as held:
-        held.setattr(feeding, "run", lambda until: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+        held.setattr(feeding, "run", lambda until: None)
         fill(driver, ("a", 3))
         for _ in range(600):
             worker.turn()
@@ -223,8 +223,8 @@ def test_what_feeds_a_task_may_be_on_another_worker(waits: bool) -> None:
         fill(driver, ("a", 3))
     else:
         driver.kafka.logs[TopicPartition("in", 0)].end += 1
-    worker = driver._worker  # pyright: ignore[reportPrivateUsage]
-    idle = worker._idle_windows  # pyright: ignore[reportPrivateUsage]
+    worker = driver._worker
+    idle = worker._idle_windows
     task = next(t for t in worker.tasks.values() if t.partitions[0].topic != "in")
     for _ in range(40):
         driver.kafka.now += 1
