@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 from weakref import WeakSet
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict  # pyright: ignore[reportMissingTypeStubs]
 
 from eosframework.processing.state_ports import Changes, StoreIdentity, StoreStats, TaskStores
 from eosframework.state.labels import require_positions

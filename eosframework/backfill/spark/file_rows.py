@@ -112,7 +112,7 @@ def _loaded(
     Raises:
         ConfigurationError: Spark cannot read them so.
     """
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
     from pyspark.errors import PySparkException
 
     given = {name: value for name, value in options.items() if name != "schema"}

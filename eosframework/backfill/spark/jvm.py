@@ -20,7 +20,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 def class_exists(spark: SparkSession, name: str) -> bool:
     """Tell whether the driver can load a class."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -82,7 +82,7 @@ def ended_when_interrupted() -> Generator[None]:
 
 def stop_session(spark: SparkSession) -> None:
     """End Spark; where its JVM has ended by itself, there is nothing left to do."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     with warnings.catch_warnings(), suppress(Py4JError, OSError):
         warnings.simplefilter("ignore")

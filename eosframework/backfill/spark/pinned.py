@@ -65,7 +65,7 @@ def _difference(before: PinnedFile, now: PinnedFile) -> str:
 
 def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
     """Return the files that a path means, those in folders however deep."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     try:
         place = hadoop_path(spark, path)
@@ -93,7 +93,7 @@ def _is_hidden(status: Any) -> bool:
 
 def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
     """Return the files right in a folder; none where it is gone."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     try:
         place = hadoop_path(spark, folder)

@@ -151,7 +151,7 @@ def _looking() -> Callable[[int], _Answer]:
 
 def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
     """Return what the executors say; with more tasks than cores, each of them is reached."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
 
     context = spark.sparkContext
     tasks = min(2 * context.defaultParallelism, _MOST_TASKS)

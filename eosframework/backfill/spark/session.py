@@ -128,7 +128,7 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
 
 
 def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
     from pyspark.errors import PySparkException
 
     try:

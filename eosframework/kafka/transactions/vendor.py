@@ -6,11 +6,11 @@ from typing import Any
 
 import kafka.admin as _admin
 import kafka.errors as _errors
-import kafka.net.sasl.oauth as _oauth
+import kafka.net.sasl.oauth as _oauth  # pyright: ignore[reportMissingTypeStubs]
 import kafka.protocol.admin as _admin_protocol
-import kafka.protocol.consumer as _consumer_protocol
+import kafka.protocol.consumer as _consumer_protocol  # pyright: ignore[reportMissingTypeStubs]
 import kafka.protocol.metadata as _metadata_protocol
-import kafka.protocol.producer as _producer_protocol
+import kafka.protocol.producer as _producer_protocol  # pyright: ignore[reportMissingTypeStubs]
 import kafka.record.memory_records as _records
 import kafka.structs as _structs
 
