@@ -86,9 +86,10 @@ class Workers:
                 ended.append(Ended(number, code, process))
                 slot.process, slot.stopped = None, False
                 slot.start_at = max(slot.start_at, time.monotonic() + RESTART_SECONDS)
-            for other in [o for o in slot.others if o.process.poll() is not None]:
-                slot.others.remove(other)
-                ended.append(Ended(number, other.process.returncode, other))
+            for other in [*slot.others]:
+                if (code := other.process.poll()) is not None:
+                    slot.others.remove(other)
+                    ended.append(Ended(number, code, other))
             if slot.process is None and slot.others:
                 slot.process = slot.others.pop()
             if slot.process is None and time.monotonic() >= slot.start_at:

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -88,7 +89,7 @@ class Program:
 
     def __init__(
         self,
-        process: multiprocessing.context.ForkServerProcess,
+        process: ForkServerProcess,
         arguments: Sequence[str],
         out: Path,
         err: Path,
