@@ -13,6 +13,7 @@ repeated; it arrives in T2. Partitions in brackets are those that a transaction 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -159,20 +160,21 @@ def play(
     # A record that is to be purged has to be queued again, not in flight, when the abort begins.
     backoff_ms = 500 if case.is_purged_record else 10
     for number in range(1, ATTEMPTS + 1):
-        broken: list[KafkaError] = []
+        statistics: list[str] = []
         producer = TransactionalProducer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "transactional.id": f"{transactional_id}.{number}",
                 "reconnect.backoff.ms": backoff_ms,
                 "reconnect.backoff.max.ms": 5 * backoff_ms,
-                "error_cb": broken.append,
+                "statistics.interval.ms": 50,
+                "stats_cb": statistics.append,
             },
             protection=protection,
             watch=watch,
         )
         try:
-            return _Play(cluster, observer, producer, case, broken).run()
+            return _Play(cluster, observer, producer, case, statistics).run()
         except _NotPurgedError:
             continue
         finally:
@@ -217,10 +219,10 @@ class _Play:
         observer: Observer,
         producer: TransactionalProducer,
         case: Case,
-        broken: list[KafkaError],
+        statistics: list[str],
     ) -> None:
         self._cluster = cluster
-        self._broken = broken
+        self._statistics = statistics
         self._observer = observer
         self._producer = producer
         self._name = producer.transactional_id
@@ -270,19 +272,28 @@ class _Play:
         if not self._case.is_purged_record:
             self._finish(attempt, (*NEAR, *FAR), end)
             return
+        before = self._disconnects()
         ends: list[KafkaError | None] = []
         self._write(attempt, NEAR[:1], on_delivery=lambda error, _: ends.append(error))
         self._producer.poll(0)
         held.wait()
-        wait_until(self._has_noticed, "librdkafka's notice that its connection broke")
+        wait_until(lambda: self._disconnects() > before, "librdkafka's notice of the break")
         self._producer.abort_transaction(60)
         held.let_repetitions_pass()
         if any(error and error.code() == KafkaError._MSG_TIMED_OUT for error in ends):
             raise _NotPurgedError
 
-    def _has_noticed(self) -> bool:
-        self._producer.poll(0)
-        return bool(self._broken)
+    def _disconnects(self) -> int:
+        """How many connections have broken, as librdkafka says from now on."""
+        self._statistics.clear()
+
+        def told() -> bool:
+            self._producer.poll(0)
+            return bool(self._statistics)
+
+        wait_until(told, "librdkafka's statistics")
+        brokers = json.loads(self._statistics[-1])["brokers"]
+        return sum(broker["disconnects"] for broker in brokers.values())
 
     def _second(self, held: HeldRequest, end: End) -> None:
         attempt = self._begin(2)
