@@ -38,9 +38,6 @@ PATIENCE_SECONDS = 30.0
 ENGINE = b"dockerd"
 """Test processes share it, and the last that goes ends it (tests/support/engine.py)."""
 
-JVM_OF_SPARK = b"org.apache.spark.deploy.SparkSubmit"
-"""pyspark ends it when the process that started it ends, and not before."""
-
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
 
@@ -153,15 +150,13 @@ class Processes:
             line = self._line(pid)
             if os.getpid() in line:
                 above = [seen.name, *(self._seen[each].name for each in line if each in self._seen)]
-                command = _read(pid, "cmdline")
-                if ENGINE not in above and JVM_OF_SPARK not in command:
+                if ENGINE not in above:
                     ours.add(process)
-                    self._commands[process] = command
             elif process in self._foreign or self._mark not in _owner(pid):
                 foreign.add(process)
             else:
                 ours.add(process)
-                self._commands[process] = _read(pid, "cmdline")
+        self._commands |= {process: _read(process.pid, "cmdline") for process in ours}
         self._foreign = foreign
         return ours
 
@@ -397,9 +392,11 @@ class Guard:
 
     Args:
         patience: for how many seconds what is just ending is waited for.
+        java: where a JVM may leave what it unpacks.
     """
 
-    def __init__(self, kinds: Collection[Kind], patience: float) -> None:
+    def __init__(self, kinds: Collection[Kind], patience: float, java: Path) -> None:
+        self.java = java
         self.topics = Topics()
         self.databases = Databases()
         self._kinds = (*kinds, self.topics, self.databases)
@@ -511,7 +508,11 @@ class Guard:
 
 
 class Home:
-    """Folders that a process which runs tests has for itself, in place of its user's."""
+    """Folders that a process which runs tests has for itself, in place of its user's.
+
+    Java's, of which Spark is told, is one of them, and need not be empty: a JVM that is killed
+    leaves the libraries that it unpacked.
+    """
 
     def __init__(self) -> None:
         self._former = tempfile.tempdir
@@ -522,6 +523,8 @@ class Home:
         home = tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-", dir=shared_folder())
         self._folder = Path(home)
         self.temporary = self._folder / "tmp"
+        self.java = self._folder / "java"
+        self.java.mkdir()
         for variable, name in (
             ("TMPDIR", "tmp"),
             ("XDG_DATA_HOME", "data"),
@@ -575,7 +578,7 @@ def pytest_configure(config: pytest.Config) -> None:
         Entries([home.temporary], shared=False),
         Entries(kept, shared=True),
     ]
-    guard = Guard(kinds, float(config.getini("leftovers_patience")))
+    guard = Guard(kinds, float(config.getini("leftovers_patience")), home.java)
     config.pluginmanager.register(guard, _NAME)
 
 
