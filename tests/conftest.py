@@ -94,9 +94,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    options = f"{QUICK_JVM} -Djava.io.tmpdir={_guard(config).java}"
     for variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-        os.environ.setdefault(variable, QUICK_JVM)
+        os.environ.setdefault(variable, options)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -162,7 +163,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaService]:
     _prepare_containers(request, "kafka")
     cluster = _service(request, "kafka_cluster", "no Kafka broker")
     whole = not _has_other_users(request, "kafka")
-    with _guard(request).topics.watched(cluster.bootstrap_servers, whole=whole):
+    with _guard(request.config).topics.watched(cluster.bootstrap_servers, whole=whole):
         yield KafkaService(cluster.bootstrap_servers)
 
 
@@ -172,7 +173,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresService]:
     _prepare_containers(request, "postgres")
     dsn = _service(request, "postgres_server", "no PostgreSQL")
     whole = not _has_other_users(request, "postgres")
-    with _guard(request).databases.watched(dsn, whole=whole):
+    with _guard(request.config).databases.watched(dsn, whole=whole):
         yield PostgresService(dsn)
 
 
@@ -219,11 +220,11 @@ def _prepare_containers(request: pytest.FixtureRequest, service: str) -> None:
         request.getfixturevalue("need_images")([service])
 
 
-def _guard(request: pytest.FixtureRequest) -> Guard:
+def _guard(config: pytest.Config) -> Guard:
     # pytest wants to load a plugin before anybody else does.
     from tests.support.leftovers import guard_of
 
-    return guard_of(request.config)
+    return guard_of(config)
 
 
 def _has_other_users(request: pytest.FixtureRequest, service: Service) -> bool:
@@ -273,7 +274,7 @@ def own_names(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Names of one test's own: topics of the shared broker that begin with one end with it."""
     names: list[str] = []
     yield names
-    _guard(request).topics.delete(names)
+    _guard(request.config).topics.delete(names)
 
 
 @pytest.fixture

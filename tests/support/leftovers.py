@@ -39,8 +39,9 @@ PATIENCE_SECONDS = 30.0
 ENGINE = b"dockerd"
 """Test processes share it, and the last that goes ends it (tests/support/engine.py)."""
 
-JVM_OF_SPARK = b"org.apache.spark.deploy.SparkSubmit"
-"""pyspark ends it when the process that started it ends, and not before."""
+FORK_SERVER = "pymp-"
+"""Begins the name of the folder in which multiprocessing keeps the socket of its fork server, for as
+long as this process lives."""
 
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
@@ -155,15 +156,13 @@ class Processes:
             line = self._line(pid)
             if os.getpid() in line:
                 above = [seen.name, *(self._seen[each].name for each in line if each in self._seen)]
-                command = _read(pid, "cmdline")
-                if ENGINE not in above and JVM_OF_SPARK not in command:
+                if ENGINE not in above:
                     ours.add(process)
-                    self._commands[process] = command
             elif process in self._foreign or self._mark not in _owner(pid):
                 foreign.add(process)
             else:
                 ours.add(process)
-                self._commands[process] = _read(pid, "cmdline")
+        self._commands |= {process: _read(process.pid, "cmdline") for process in ours}
         self._foreign = foreign
         return ours
 
@@ -223,6 +222,7 @@ class Entries:
             for folder in self._folders
             for name in os.listdir(folder)
             if not (self._shared and name.startswith((".", "__pycache__")))
+            if not name.startswith(FORK_SERVER)
         }
 
     def describe(self, key: str) -> str:
@@ -399,9 +399,11 @@ class Guard:
 
     Args:
         patience: for how many seconds what is just ending is waited for.
+        java: where a JVM may leave what it unpacks.
     """
 
-    def __init__(self, kinds: Collection[Kind], patience: float) -> None:
+    def __init__(self, kinds: Collection[Kind], patience: float, java: Path) -> None:
+        self.java = java
         self.topics = Topics()
         self.databases = Databases()
         self._kinds = (*kinds, self.topics, self.databases)
@@ -513,7 +515,11 @@ class Guard:
 
 
 class Home:
-    """Folders that a process which runs tests has for itself, in place of its user's."""
+    """Folders that a process which runs tests has for itself, in place of its user's.
+
+    Java's, of which Spark is told, is one of them, and need not be empty: a JVM that is killed
+    leaves the libraries that it unpacked.
+    """
 
     def __init__(self) -> None:
         self._former = tempfile.tempdir
@@ -524,6 +530,8 @@ class Home:
         home = tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-", dir=shared_folder())
         self._folder = Path(home)
         self.temporary = self._folder / "tmp"
+        self.java = self._folder / "java"
+        self.java.mkdir()
         for variable, name in (
             ("TMPDIR", "tmp"),
             ("XDG_DATA_HOME", "data"),
@@ -577,7 +585,7 @@ def pytest_configure(config: pytest.Config) -> None:
         Entries([home.temporary], shared=False),
         Entries(kept, shared=True),
     ]
-    guard = Guard(kinds, float(config.getini("leftovers_patience")))
+    guard = Guard(kinds, float(config.getini("leftovers_patience")), home.java)
     config.pluginmanager.register(guard, _NAME)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,7 @@ def running_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+        _end_java()
         _collect_sockets()
 
 
@@ -41,6 +42,17 @@ def spark(running_spark: SparkSession) -> Iterator[SparkSession]:
 
     yield own_session(running_spark)
     _collect_sockets()
+
+
+def _end_java() -> None:
+    """End what pyspark keeps for another session, until this process ends."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway, context._gateway, context._jvm = context._gateway, None, None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
 
 
 def _collect_sockets() -> None:
