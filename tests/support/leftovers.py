@@ -40,7 +40,7 @@ ENGINE = b"dockerd"
 """Test processes share it, and the last that goes ends it (tests/support/engine.py)."""
 
 FORK_SERVER = "pymp-"
-"""Begins the name of the folder in which multiprocessing keeps the socket of its fork server, for as
+"""Begins the name of the folder where multiprocessing keeps the socket of its fork server, for as
 long as this process lives."""
 
 _PROC = Path("/proc")
