@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka.admin import AclBinding, AclBindingFilter
-
+from tests.support.kafka_admin import AclBinding, AclBindingFilter
 from tests.support.waiting import wait_until
 
 
@@ -19,14 +18,15 @@ def wait_until_known(admin: Any, acls: Iterable[AclBinding], *, there: bool = Tr
         there: whether they are to be known, or to be gone.
     """
     for acl in acls:
+        known: Any = acl  # its stub leaves the types of its parts open
         sought = AclBindingFilter(
-            acl.restype,
-            acl.name,
-            acl.resource_pattern_type,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
+            known.restype,
+            known.name,
+            known.resource_pattern_type,
+            known.principal,
+            known.host,
+            known.operation,
+            known.permission_type,
         )
         wait_until(
             lambda sought=sought: bool(admin.describe_acls(sought).result(60)) == there,

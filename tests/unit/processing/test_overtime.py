@@ -28,7 +28,7 @@ from tests.unit.processing.messages import compiled, part_of, sink, step
 
 ROOT = Path(__file__).parents[3]
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for what comes at once where nothing else runs."""
 
 SOON = 0.05
@@ -38,7 +38,7 @@ OTHERS = {"main thread": False, "another thread": True}
 Run = Callable[[Callable[[], Any]], Any]
 
 
-@pytest.fixture(params=OTHERS.values(), ids=OTHERS)
+@pytest.fixture(params=OTHERS.values(), ids=list(OTHERS))
 def run(request: pytest.FixtureRequest) -> Run:
     """Call a function in the main thread, or in another one, and return what it returns."""
     return in_a_thread if request.param else lambda function: function()
