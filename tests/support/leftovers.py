@@ -39,6 +39,9 @@ PATIENCE_SECONDS = 30.0
 ENGINE = b"dockerd"
 """Test processes share it, and the last that goes ends it (tests/support/engine.py)."""
 
+OF_SPARK = "artifacts"
+"""The folder that Spark 4.0 leaves where a driver starts (SPARK-52396); git ignores it."""
+
 FORK_SERVER = "pymp-"
 """Begins the name of the folder where multiprocessing keeps the socket of its fork server, for as
 long as this process lives."""
@@ -221,7 +224,7 @@ class Entries:
             f"{folder}/{name}"
             for folder in self._folders
             for name in os.listdir(folder)
-            if not (self._shared and name.startswith((".", "__pycache__")))
+            if not (self._shared and name.startswith((".", "__pycache__", OF_SPARK)))
             if not name.startswith(FORK_SERVER)
         }
 
