@@ -230,7 +230,8 @@ class Entries:
 
     def describe(self, key: str) -> str:
         """Return the path."""
-        return f"{'directory' if Path(key).is_dir() else 'file'} {key}"
+        beside = " (this test, or one that ran beside it)" if self._shared else ""
+        return f"{'directory' if Path(key).is_dir() else 'file'} {key}{beside}"
 
     def relative(self, key: str, known: Collection[str]) -> None:
         """Return None: who made a file is not known."""

@@ -71,7 +71,7 @@ TOLD = {
     "zombie": "*process *, which has ended and was not waited for: *",
     "thread": "*thread 'idle', which runs linger",
     "temporary file": "*directory */tmp/planted*",
-    "file": "*directory */artifacts",
+    "file": "*directory */artifacts (this test, or one that ran beside it)",
     "fixture": "*process *: sleep 1234, of fixture server (module)",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,20 @@ SMALL = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(scope="package")
-def running_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def running_spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
     from eosframework.backfill.spark.session import spark_session
 
-    try:
-        session = spark_session("local[2,4]", SMALL)
-    except EosError as error:
-        missing(request, f"no Spark could be started: {error}", error)
+    # It makes a directory `artifacts` where it is started, and its tasks import what is there.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(request.config.rootpath), prepend=os.pathsep)
+        patched.chdir(tmp_path_factory.mktemp("spark"))
+        try:
+            session = spark_session("local[2,4]", SMALL)
+        except EosError as error:
+            missing(request, f"no Spark could be started: {error}", error)
     try:
         yield session
     finally:
