@@ -5,10 +5,7 @@ Here they are processes of their own, as Python workers of Spark's executors are
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from pydantic import SecretStr
 from eosframework.config import DatabaseSettings
 from eosframework.database import Database, migrate
 from tests.support.pipeline import WorkerProcess, wait_until
-from tests.support.programs import REPOSITORY
+from tests.support.programs import fork_program
 
 RECORDS = 2000
 
@@ -50,21 +47,17 @@ class Carriers:
         stall_seconds: float = 1.5,
         gate: Path | None = None,
     ) -> WorkerProcess:
-        command = [sys.executable, "-m", "tests.support.table_carrier", self.dsn, "history"]
         log_file = self.directory / f"carrier{len(self.running)}.log"
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [*command, *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
-                cwd=REPOSITORY,
-                env=os.environ
-                | {
-                    "EOS_TEST_FAULTS": ";".join(faults),
-                    "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
-                    "EOS_TEST_GATE": str(gate or ""),
-                },
-                stdout=log,
-                stderr=log,
-            )
+        process = fork_program(
+            "tests.support.table_carrier",
+            [self.dsn, "history", *map(str, (RECORDS, attempt, pause_seconds, stall_seconds))],
+            environment={
+                "EOS_TEST_FAULTS": ";".join(faults),
+                "EOS_TEST_FAULT_DIRECTORY": str(self.directory),
+                "EOS_TEST_GATE": str(gate or ""),
+            },
+            out=log_file,
+        )
         self.running.append(WorkerProcess(process, log_file, self.directory))
         return self.running[-1]
 

@@ -66,10 +66,15 @@ def numbers(records: int, pause_seconds: float) -> Iterator[Run]:
         )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Carry as the command line says."""
     dsn, application, records, attempt, pause_seconds, stall_seconds = sys.argv[1:]
     texts = [text for text in os.environ.get("EOS_TEST_FAULTS", "").split(";") if text]
     if texts:
         arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
     work = work_of(dsn, application, int(records), float(stall_seconds))
     print(carry(work, PARTITION, numbers(int(records), float(pause_seconds)), int(attempt)))
+
+
+if __name__ == "__main__":
+    main()
