@@ -29,7 +29,7 @@ from tests.support.leftovers import guard_of
 
 def make(broker, name):
     admin = AdminClient({{"bootstrap.servers": broker}})
-    create_topics(admin, [NewTopic(name, 1)])
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
 
 def test_leaving(broker):
     make(broker, {left!r})

@@ -256,7 +256,8 @@ def _in_process(
     with (directory / "log").open("wb") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
         os.dup2(log.fileno(), sys.stdout.fileno())
-    os.environ.update(environment)
+    # A killed attempt leaves its stores there, for Spark to remove.
+    os.environ.update(environment, SPARK_LOCAL_DIRS=str(directory))
     configure_logs(LogSettings())
     arm([Fault.parse(fault)] if fault else [], directory)
     if "EOS_TEST_OWN_IDS" in environment:

@@ -27,7 +27,8 @@ def raises(*pairs: tuple[str, str]) -> Callable[[Callable[..., Seen]], Callable[
         @functools.wraps(test)
         def run(*args: Any, **kwargs: Any) -> None:
             seen = test(*args, **kwargs)
-            assert {(kafka_error(error).name(), Call(call)) for error, call in seen} == declared
+            found = {(kafka_error(error).name(), Call(call)) for error, call in seen}
+            assert found == declared, f"{found - declared} in place of {declared - found}"
 
         return run
 

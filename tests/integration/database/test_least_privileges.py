@@ -111,9 +111,9 @@ def test_rows_are_written_with_the_documented_grants_and_without_one_it_is_named
 
 
 def test_an_outbox_is_relayed_with_the_documented_grants_and_without_one_it_is_named(
-    server: PostgresServer, admin: psycopg.Connection, kafka: KafkaService, tmp_path: Path
+    server: PostgresServer, admin: psycopg.Connection, make_outbox: Callable[..., OutboxWorld]
 ) -> None:
-    world = OutboxWorld(kafka.bootstrap_servers, server.dsn, tmp_path / "outbox")
+    world = make_outbox(dsn=server.dsn)
     admin.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
     grants = documented("PostgreSQL for a relay")
     for grant in grants:

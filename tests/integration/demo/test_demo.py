@@ -24,8 +24,8 @@ def test_flights_take_effect_exactly_once_while_workers_are_killed(
     verdict = demo.verdict()
     seconds = verdict.pop("seconds")
     assert verdict == {
-        "input": 20_004,
-        "output": 20_004,
+        "input": 20_002,
+        "output": 20_002,
         "lost": 0,
         "duplicated": 0,
         "reordered": 0,

@@ -318,7 +318,7 @@ def test_a_hung_broker_leaves_calls_open_that_only_the_same_call_ends(broker: Pr
     topic = broker.topic()
     consumer = broker.consumer()
     group = consumer.consumer_group_metadata()
-    committing, sending, aborting = (broker.begun(socket_timeout_ms=6000) for _ in range(3))
+    committing, sending, aborting = (broker.begun(socket_timeout_ms=60_000) for _ in range(3))
     for producer in (committing, sending, aborting):
         producer.produce(topic, b"x")
         producer.flush()
