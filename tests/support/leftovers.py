@@ -224,7 +224,8 @@ class Entries:
             f"{folder}/{name}"
             for folder in self._folders
             for name in os.listdir(folder)
-            if not (self._shared and name.startswith((".", "__pycache__", OF_SPARK)))
+            if not (self._shared and name.startswith((".", "__pycache__")))
+            if not (self._shared and name == OF_SPARK)
             if not name.startswith(FORK_SERVER)
         }
 

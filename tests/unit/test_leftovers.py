@@ -48,7 +48,7 @@ PLANTED = {
         from pathlib import Path
 
         def test_it():
-            Path("artifacts").mkdir()
+            Path("planted").mkdir()
         """,
     "fixture": """
         import os, pytest
@@ -71,7 +71,7 @@ TOLD = {
     "zombie": "*process *, which has ended and was not waited for: *",
     "thread": "*thread 'idle', which runs linger",
     "temporary file": "*directory */tmp/planted*",
-    "file": "*directory */artifacts (this test, or one that ran beside it)",
+    "file": "*directory */planted (this test, or one that ran beside it)",
     "fixture": "*process *: sleep 1234, of fixture server (module)",
 }
 
