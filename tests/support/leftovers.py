@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -41,10 +42,6 @@ ENGINE = b"dockerd"
 
 OF_SPARK = "artifacts"
 """The folder that Spark 4.0 leaves where a driver starts (SPARK-52396); git ignores it."""
-
-FORK_SERVER = "pymp-"
-"""Begins the name of the folder where multiprocessing keeps the socket of its fork server, for as
-long as this process lives."""
 
 _PROC = Path("/proc")
 _KILLED_SECONDS = 10.0
@@ -226,7 +223,6 @@ class Entries:
             for name in os.listdir(folder)
             if not (self._shared and name.startswith((".", "__pycache__")))
             if not (self._shared and name == OF_SPARK)
-            if not name.startswith(FORK_SERVER)
         }
 
     def describe(self, key: str) -> str:
@@ -527,6 +523,8 @@ class Home:
     """
 
     def __init__(self) -> None:
+        # The socket of the fork server lives as long as this process, which removes it at its end.
+        get_temp_dir()
         self._former = tempfile.tempdir
         self._variables = pytest.MonkeyPatch()
         self._variables.setenv(SHARED_FOLDER_VARIABLE, str(shared_folder()))
