@@ -4,6 +4,7 @@
     one has to commit       all that moved commit: what one has sent cannot be left out
     one fails               all are rewound
     data is refused         nobody knows whose: each is replayed alone, one after the other
+    a run breaks off        nothing of the transaction is ever committed
 
 Transaction numbers, stream time and stores stay each task's own. So what became of a transaction
 can be told from the offsets of each partition, and a partition that comes into another bundle loses
@@ -12,11 +13,12 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eosframework import failpoints
-from eosframework.errors import DataRejected
+from eosframework.errors import DataRejected, TransactionError
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.states import TaskState
 from eosframework.records import TopicPartition
@@ -44,6 +46,7 @@ class Bundle:
         self._began_at: float | None = None
         self._taking_part: set[Task] = set()
         self._committing: list[Task] = []
+        self._is_broken = False
 
     @property
     def transactional_id(self) -> str:
@@ -67,8 +70,24 @@ class Bundle:
 
     @property
     def has_open_progress(self) -> bool:
-        """Whether there is something to commit in the open transaction."""
-        return any(task.has_open_progress for task in self.tasks)
+        """Whether there is something in the open transaction that may be committed."""
+        return not self._is_broken and any(task.has_open_progress for task in self.tasks)
+
+    @contextmanager
+    def whole(self) -> Generator[None]:
+        """Keep the transaction from being committed if an exception leaves the block.
+
+        It leaves outputs, state and positions at different records. The recovery drops the
+        transaction after a TransactionError. Any other exception ends the worker, whose last commit
+        leaves this bundle out.
+        """
+        try:
+            yield
+        except TransactionError:
+            raise
+        except BaseException:
+            self._is_broken = True
+            raise
 
     def enter(self, state: TaskState) -> None:
         """Change the state of all tasks."""
@@ -117,7 +136,8 @@ class Bundle:
             TransactionError: nothing of the transaction may be kept.
         """
         self._committing = [task for task in self.tasks if task.has_open_progress]
-        commits = [task.commit() for task in self._committing]
+        with self.whole():
+            commits = [task.commit() for task in self._committing]
         if len(commits) == 1:
             return commits[0]
         positions = [position for commit in commits for position in commit.positions]

@@ -201,7 +201,8 @@ class Task:
         while self._queue.is_ready() and not self.wants_commit and self.bundle.may_run(self):
             pending = self._queue.take(self._room())
             self._membership = pending.membership
-            self._run_slice(pending.partition, pending.messages)
+            with self.bundle.whole():
+                self._run_slice(pending.partition, pending.messages)
             if self._clock() >= until:
                 return
 
@@ -348,16 +349,17 @@ class Task:
             TransactionError: as `run`.
         """
         assert self.stores is not None, "windows are in stores"
-        self._begin()
-        self._membership = membership
-        self._closed_windows = True
-        try:
-            self.stores.windows.close_by_clock(
-                nodes, self._out, self._stream_time, self.failures, self.stores
-            )
-        except RecordFailed as error:
-            self.failure = error
-        self._hand_out()
+        with self.bundle.whole():
+            self._begin()
+            self._membership = membership
+            self._closed_windows = True
+            try:
+                self.stores.windows.close_by_clock(
+                    nodes, self._out, self._stream_time, self.failures, self.stores
+                )
+            except RecordFailed as error:
+                self.failure = error
+            self._hand_out()
 
     def _begin(self) -> None:
         self.bundle.begin(self)

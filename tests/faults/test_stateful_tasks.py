@@ -74,6 +74,23 @@ def test_a_worker_killed_at_a_step_leaves_no_trace_in_what_its_tasks_remember(
         assert "restore_began" in log, "the store lacked what the dead worker had committed"
 
 
+def test_a_record_that_outlasts_its_transaction_takes_all_of_it_along(totals: Totals) -> None:
+    """Earlier slices of the transaction are done: their state must not outlive its offsets."""
+    totals.feed(5 * RECORDS)
+    victim = totals.start_worker(
+        instance="one",
+        settings=[
+            *totals.keeping,
+            "worker.transaction_timeout_seconds=12",
+            "worker.commit_interval_seconds=3",
+        ],
+        environment={"EOS_TEST_HANGS_AT": f"{4 * RECORDS}"},
+    )
+    assert victim.wait() == 2, victim.log[-3000:]
+    assert "was still being processed" in victim.log
+    finish(totals)
+
+
 def test_a_worker_killed_while_it_restores_goes_on_where_it_was(totals: Totals) -> None:
     totals.feed(RECORDS)
     finish(totals)
