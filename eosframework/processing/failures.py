@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from eosframework.errors import DataRejected, RecordFailed, SchemasAway
+from eosframework.errors import (
+    DataRejected,
+    InstanceFenced,
+    RecordFailed,
+    RunError,
+    TransactionError,
+)
 from eosframework.processing.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
@@ -54,9 +60,9 @@ class FailureHandler:
 
         Raises:
             RecordFailed: the policy is to fail; records before this one are complete.
-            SchemasAway: that the registry does not answer says nothing about the record.
+            EosError: the framework raised it, so it says nothing about the record.
         """
-        if isinstance(error, SchemasAway):
+        if _is_of_the_framework(error):
             raise error
         match site.on_error.policy:
             case Policy.SKIP:
@@ -85,6 +91,15 @@ class FailureHandler:
             return _next_attempt(site, message, error, topics[left[0]], now_ms, left[0])
         self.dead_letters += 1
         return dead_letter(site, message, error, now_ms)
+
+
+def _is_of_the_framework(error: Exception) -> bool:
+    """Tell whether a store, a broker or the schema registry failed, whatever the record holds.
+
+    A user's function raises none of these, and what the broker refuses of a record is its own.
+    """
+    found = isinstance(error, (RunError, InstanceFenced, TransactionError))
+    return found and not isinstance(error, DataRejected)
 
 
 def dead_letter(

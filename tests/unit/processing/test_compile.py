@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework import errors
 from eosframework.errors import RecordFailed
 from eosframework.processing.compile import RUN_RECORDS
 from eosframework.processing.failures import FailureHandler
@@ -175,6 +176,32 @@ def test_skip_drops_only_the_failed_record() -> None:
     out = run(compiled(sink(), on_error=SKIP), [Sent(b"{"), Sent(b"1")], failures)
     assert values(out) == [("out", b"1")]
     assert failures.skipped == 1
+
+
+OF_THE_FRAMEWORK = [
+    error
+    for error in vars(errors).values()
+    if isinstance(error, type)
+    and issubclass(error, (errors.RunError, errors.InstanceFenced, errors.TransactionError))
+    and error not in (errors.DataRejected, errors.RecordFailed)
+]
+
+
+@pytest.mark.parametrize("policy", [SKIP, DEAD], ids=["skip", "dead letter"])
+@pytest.mark.parametrize("error", OF_THE_FRAMEWORK, ids=lambda error: error.__name__)
+def test_what_the_framework_raises_in_a_step_is_no_records_fault(
+    error: type[errors.EosError], policy: Any
+) -> None:
+    """A damaged store had healthy records skipped, and committed past them."""
+
+    def meet_damage(value: int) -> int:
+        raise error("the store cannot be read")
+
+    failures = FailureHandler()
+    target = compiled(step(Operator.MAP_VALUES, meet_damage, sink(), on_error=policy))
+    with pytest.raises(error, match="cannot be read"):
+        run(target, json_messages(1), failures)
+    assert (failures.skipped, failures.dead_letters) == (0, 0)
 
 
 def test_fail_names_record_step_error_and_what_to_do() -> None:
