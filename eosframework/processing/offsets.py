@@ -27,6 +27,7 @@ class TaskOffsets:
         self._receipts = receipts
         self._progress = Progress()
         self._ends: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
 
     @property
     def transaction(self) -> int:
@@ -58,6 +59,7 @@ class TaskOffsets:
             assert position.offset is not None, "a start position is an offset"
             self.reached[position.topic_partition] = position.offset
             self.committed[position.topic_partition] = position.offset
+        self._sent = dict(self.committed)
         if self._receipts is not None:
             self._receipts.restart(positions)
         return self._progress.stream_time
@@ -73,6 +75,7 @@ class TaskOffsets:
                 if self._receipts is not None:
                     metadata += f";{self._receipts.series(partition)}"
                 positions.append(Position(*partition, offset, metadata))
+        self._sent = dict(self.reached)
         return positions
 
     def markers(self, positions: Sequence[Position]) -> list[Output]:
@@ -100,9 +103,14 @@ class TaskOffsets:
     def outcome(self, positions: Sequence[Position]) -> Outcome:
         """Return what became of the transaction after the last one known to be committed.
 
+        The number alone does not tell: another worker that committed one transaction of its own
+        has written the same. Its positions are others, or its transaction did what this one did.
+
         Args:
             positions: the stable committed ones, read when that was decided.
         """
         became = outcome(self._progress, latest(positions))
-        moved = any(p.offset != self.committed[p.topic_partition] for p in positions)
-        return Outcome.OVERTAKEN if moved and became is Outcome.NOT_COMMITTED else became
+        expected = self._sent if became is Outcome.COMMITTED else self.committed
+        if any(p.offset != expected[p.topic_partition] for p in positions):
+            return Outcome.OVERTAKEN
+        return became

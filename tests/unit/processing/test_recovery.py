@@ -104,6 +104,18 @@ def test_what_another_worker_committed_meanwhile_is_not_taken_for_the_transactio
     assert bench.task.positions == {P0: 9}
 
 
+def test_one_transaction_of_another_worker_is_not_taken_for_the_one_in_doubt(bench: Bench) -> None:
+    """It wrote the number that this one would have written, and its own positions."""
+    bench.begin()
+    assert [p.offset for p in bench.task.commit().positions] == [5]
+    bench.recovery.failed(bench.task.bundle, OutcomeUnknown("?"))
+    bench.broker.positions[P0] = Position(*P0, 9, str(Progress(7, 0)))
+    assert bench.recover() == ["outcome_resolved", "task_fenced"]
+    assert bench.events["outcome_resolved"]["outcome"] == "overtaken"
+    assert bench.recover(2 * HEARTBEAT_SECONDS)[-1] == "task_recovered"
+    assert bench.task.positions == {P0: 9}
+
+
 def test_positions_that_somebody_set_by_hand_are_no_outcome(bench: Bench) -> None:
     by_hand = replace(bench.broker.positions[P0], offset=2)
     assert bench.task.outcome([by_hand]) is Outcome.OVERTAKEN
