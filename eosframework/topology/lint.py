@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from typing import Any
 
 from eosframework.errors import TopologyError
 from eosframework.references import closest
@@ -124,6 +126,20 @@ def _functions(app: LoadedApp) -> Iterator[Finding]:
         if not callable(found):
             message = f"{reference!r} is of type {type(found).__name__}; expected a function"
             yield Finding(app.source_map.find(path), "not-callable", message)
+        elif _is_asynchronous(found):
+            message = (
+                f"{reference!r} is declared with `async def`: a call returns a coroutine, which is "
+                f"not its result and counts as true; expected a function that returns its result"
+            )
+            yield Finding(app.source_map.find(path), "asynchronous", message)
+
+
+def _is_asynchronous(function: Any) -> bool:
+    called = getattr(function.__class__, "__call__", None)  # noqa: B004 - it is callable
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, called)
+    )
 
 
 def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:

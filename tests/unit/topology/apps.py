@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -48,6 +49,23 @@ def departure(value: dict[str, Any]) -> int:
 
 def by_carrier(record: Any) -> str:
     return f"flights.{record.key}"
+
+
+async def is_late_soon(value: dict[str, Any]) -> bool:
+    return is_late(value)
+
+
+async def all_that_are_late(value: Any) -> AsyncIterator[Any]:
+    yield value
+
+
+class AsynchronousCheck:
+    async def __call__(self, value: Any) -> bool:
+        return True
+
+
+asynchronous_check = AsynchronousCheck()
+partly_applied = functools.partial(is_late_soon)
 
 
 def read(text: str) -> LoadedApp:

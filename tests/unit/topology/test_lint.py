@@ -82,6 +82,20 @@ def test_every_mistake_is_found_at_once_with_its_line() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "function",
+    ["m:is_late_soon", "m:all_that_are_late", "m:asynchronous_check", "m:partly_applied"],
+)
+@pytest.mark.parametrize("operator", ["filter", "map_values", "flat_map", "peek"])
+def test_a_function_that_returns_a_coroutine_is_refused(operator: str, function: str) -> None:
+    """A coroutine counts as true, so a filter let every record pass."""
+    stream = f'streams:\n  x: {{from: s, steps: [{{{operator}: "{function}"}}], to: x}}\n'
+    found = messages(SOURCES + stream)
+    assert "asynchronous" in found
+    assert "is declared with `async def`" in found
+    assert function.removeprefix("m:") in found
+
+
 def test_the_column_is_that_of_the_mistake() -> None:
     lines = EVERYTHING_WRONG.splitlines()
     starts = {
