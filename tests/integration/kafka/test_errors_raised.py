@@ -320,7 +320,7 @@ def test_a_hung_broker_leaves_calls_open_that_only_the_same_call_ends(broker: Pr
     group = consumer.consumer_group_metadata()
     # send_offsets lasts for the socket timeout, whatever its own; a longer one than that ends it
     # with another error. No transaction may expire meanwhile, however slow the machine is.
-    waits = {"socket_timeout_ms": 1000, "transaction_timeout_ms": 600_000}
+    waits: dict[str, Any] = {"socket_timeout_ms": 1000, "transaction_timeout_ms": 600_000}
     committing, sending, aborting = (broker.begun(**waits) for _ in range(3))
     for producer in (committing, sending, aborting):
         producer.produce(topic, b"x")
