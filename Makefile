@@ -49,7 +49,7 @@ test: check ## Run check and one case of each kind against real services: 20 min
 	$(PYTEST) $(SERVICES) $(REQUIRED) $(SIDE_BY_SIDE)
 
 .PHONY: test-all
-test-all: check ## The same with every case, on containers too, and ten minutes of soak: two hours
+test-all: check ## The same with every case, on containers too, and a longer soak: over an hour
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(ON_CONTAINERS)
 
