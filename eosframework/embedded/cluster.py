@@ -156,16 +156,19 @@ def find_kafka(data_dir: Path) -> KafkaCluster | None:
 def _record_classes(deadline_seconds: float) -> None:
     """Run a broker for a moment and keep its classes, unless that was done.
 
-    Only speed is at stake: a broker that fails here is reported when the cluster itself starts.
+    Only speed is at stake: where the cache cannot be written nothing is recorded, and a broker that
+    fails here is reported when the cluster itself starts.
     """
     archive = class_archive(find_java())
     kafka_jars()
-    with exclusively(archive.parent):
+    if archive.exists():
+        return
+    with suppress(EosError), exclusively(archive.parent):
         if archive.exists():
             return
         print(f"recording the classes of a broker in {archive}", file=sys.stderr)
         unfinished = archive.with_suffix(".new")
-        with suppress(EosError), TemporaryDirectory(prefix="eos-classes-") as folder:
+        with TemporaryDirectory(prefix="eos-classes-") as folder:
             directory = Path(folder)
             layout = replace(_plan(directory, None, 1, None), fast_start=True)
             save_layout(directory, layout)
@@ -173,7 +176,11 @@ def _record_classes(deadline_seconds: float) -> None:
             nodes = _nodes(directory, layout, recording(unfinished))
             cluster = KafkaCluster(directory, nodes, Guard(directory))
             _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
-            cluster.stop(deadline_seconds=deadline_seconds)
+            try:
+                cluster.stop(deadline_seconds=deadline_seconds)
+            except BaseException:  # The guard finds no broker once the directory is gone.
+                cluster.kill()
+                raise
         with suppress(FileNotFoundError):
             unfinished.replace(archive)
 
