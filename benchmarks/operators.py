@@ -94,6 +94,9 @@ class Nowhere:
     def poll(self, timeout_seconds: float = 0) -> None:
         """Reports came at once."""
 
+    def deliver(self) -> None:
+        """Nothing is refused."""
+
     def explain(self, error: Exception) -> Any:
         raise error
 

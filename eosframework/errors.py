@@ -27,6 +27,7 @@ EosError
     ├── Retriable               nothing is decided; make the same call again
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
+    │   ├── TransactionTooLong  the same, and the same records would outlast it again
     │   └── SchemasAway         the same: the schema registry did not answer for a record
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
@@ -190,6 +191,10 @@ class TransactionAborted(TransactionError):
 
 class DataRejected(TransactionAborted):
     """As TransactionAborted, and the same output would be rejected again."""
+
+
+class TransactionTooLong(TransactionAborted):
+    """As TransactionAborted; the same records are processed again, fewer to a transaction."""
 
 
 class SchemasAway(TransactionAborted):

@@ -32,7 +32,59 @@ fatal). At `commit` nothing is merely retriable: the broker may have done it.
 
 *Raised* marks the calls out of which a test makes a real broker raise the error. The others follow
 from the sources named.
+
+## Whose error it is
+
+What a record, a result or the framework is to blame for goes different ways; nothing else decides
+over `on_error`.
+
 """
+
+_WHOSE = (
+    (
+        "a user's function raises, or a value does not decode or encode, while a record is run",
+        "the record",
+        "its outputs and state changes are taken back; the record goes the way of the "
+        "step's `on_error`",
+    ),
+    (
+        "the same, in what follows a window that closes, a timer, a join without a "
+        "partner, or a node that gives its records at the commit",
+        "the node's result",
+        "the same, of the result: with `skip` or `dead_letter` its window is closed and "
+        "the record behind which it went out is run; the dead letter names the store's "
+        "changelog as where it comes from",
+    ),
+    (
+        "the brokers refuse an output (*narrow*)",
+        "the record that gave it, or the node's result",
+        "the transaction is tried again in halves and then in parts until it is known "
+        "which; then as above",
+    ),
+    (
+        "a record, or what follows at a commit, outlasts its transaction behind others",
+        "nobody",
+        "the transaction is dropped; the same goes on with fewer records to a transaction",
+    ),
+    (
+        "a record, or what follows at a commit of a single record, outlasts a "
+        "transaction of its own",
+        "the function",
+        "the worker ends, names it, and commits nothing of it, whatever `on_error` says",
+    ),
+    (
+        "a store, the registry, the schema registry or a broker fails while a record is run",
+        "the framework",
+        "the transaction is dropped with everything in it, whatever `on_error` says; it "
+        "is tried again, or the worker ends, by the tables above",
+    ),
+    (
+        "any other exception leaves a run",
+        "the framework",
+        "the transaction is dropped with everything in it; the worker ends",
+    ),
+)
+"""What an error is of, and what follows: rows of a table."""
 
 
 @app.command()
@@ -170,7 +222,12 @@ def markdown(content: Table) -> str:
     from eosframework.cli import errors_database as database
 
     errors = "\n## Errors\n\n" + "\n".join(lines) + "\n"
-    return _HEAD + _actions_table(content) + errors + _NOTES + database.markdown()
+    return _HEAD + _actions_table(content) + errors + _NOTES + _whose() + database.markdown()
+
+
+def _whose() -> str:
+    rows = [("the error", "is of", "what follows"), ("---", "---", "---"), *_WHOSE]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _actions_table(content: Table) -> str:

@@ -39,10 +39,16 @@ class UnmarkedLedger(RegistryLedger):
 class PlainOutput:
     """A task's share in the worker's one idempotent producer."""
 
-    def __init__(self, transactional_id: str, producer: Producer) -> None:
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        flush: Callable[[], TransactionError | None],
+    ) -> None:
         self.transactional_id = transactional_id
         self.produce: Callable[..., None] = producer.produce
         self._producer = producer
+        self._flush = flush
 
     def explain(self, error: Exception) -> TransactionError:
         """Return what an exception out of `produce` means."""
@@ -55,6 +61,15 @@ class PlainOutput:
     def poll(self, timeout_seconds: float = 0) -> None:
         """Serve delivery reports, so that the producer's queue drains."""
         self._producer.poll(timeout_seconds)
+
+    def deliver(self) -> None:
+        """Wait until the brokers have what was produced.
+
+        Raises:
+            TransactionError: they refused something.
+        """
+        if (error := self._flush()) is not None:
+            raise error
 
 
 class AtLeastOnceOutputs:
@@ -82,7 +97,7 @@ class AtLeastOnceOutputs:
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Return an output for each name; nobody is fenced."""
-        return [PlainOutput(name, self._producer) for name in transactional_ids]
+        return [PlainOutput(name, self._producer, self._flush) for name in transactional_ids]
 
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None

@@ -98,6 +98,15 @@ class Incarnation:
             if deadline.is_over:
                 return
 
+    def raise_first_error(self) -> None:
+        """Raise what ended the open transaction, if something did.
+
+        Raises:
+            KafkaException: why the open transaction can only be aborted.
+        """
+        if (error := self._first_error(in_transaction=True)) is not None:
+            raise error
+
     def _records_may_have_expired(self) -> bool:
         return time.monotonic() - self._began_at >= self._delivery_seconds
 

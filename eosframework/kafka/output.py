@@ -75,6 +75,17 @@ class KafkaOutput:
         """Serve delivery reports, so that the producer's queue drains."""
         self.producer.poll(timeout_seconds)
 
+    def deliver(self) -> None:
+        """Wait until the brokers have what was produced.
+
+        Raises:
+            TransactionError: nothing of the open transaction may be kept.
+        """
+        try:
+            self.producer.deliver(self._timeout_seconds)
+        except TransactionError as error:
+            raise self.cause(error) from error
+
     def abort(self, timeout_seconds: float) -> None:
         """Make sure that nothing of the open transaction becomes visible, and recycle.
 

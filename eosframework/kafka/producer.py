@@ -284,6 +284,16 @@ class TransactionalProducer:
         """Wait until everything produced is delivered, and return how much is not."""
         return self._call(Call.PRODUCE, self._producer.flush, timeout)
 
+    def deliver(self, timeout: float = -1) -> None:
+        """Wait until everything produced is delivered.
+
+        Raises:
+            TransactionError: as `KafkaException`; the open transaction can only be aborted.
+        """
+        deadline = Deadline.from_timeout(timeout)
+        self._call(Call.PRODUCE, self._current.deliver, deadline)
+        self._call(Call.PRODUCE, self._current.raise_first_error)
+
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop what is queued; the transaction can only be aborted then."""
         self._producer.purge(in_queue, in_flight, blocking)

@@ -64,6 +64,11 @@ class Bundle:
         return [partition for task in self.tasks for partition in task.partitions]
 
     @property
+    def began_at(self) -> float | None:
+        """Clock time at which the open transaction began; None: there is none."""
+        return self._began_at
+
+    @property
     def transaction_timeout_seconds(self) -> float:
         """After so long the brokers end an open transaction."""
         return self.tasks[0].transaction_timeout_seconds
@@ -97,6 +102,10 @@ class Bundle:
     def takes_part(self, task: Task) -> bool:
         """Tell whether a task has run something in the open transaction."""
         return task in self._taking_part
+
+    def is_alone(self, task: Task) -> bool:
+        """Tell whether no other task takes part in the open transaction."""
+        return self._taking_part <= {task}
 
     def may_run(self, task: Task) -> bool:
         """Tell whether a task may run records now; while data is refused, one does at a time."""
@@ -172,7 +181,7 @@ class Bundle:
         Raises:
             RecordFailed: the record is known, and its dead letter was refused as well.
         """
-        suspects = [task for task in self.tasks if task.records_in_transaction]
+        suspects = [task for task in self.tasks if self.takes_part(task)]
         if len(suspects) > 1:
             for task in suspects:
                 task.replay_alone()

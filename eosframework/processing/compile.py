@@ -40,9 +40,14 @@ class CompiledSource:
         """Whether its records are rows."""
         return any(isinstance(child, Table) for child in self.source.children)
 
+    @property
+    def takes_all_at_once(self) -> bool:
+        """Whether batch operators take all messages before the first one is run."""
+        return any(map(is_batch, self.source.children))
+
     def in_runs(self, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
         """Cut messages into what is best run at once; batch operators take all there are."""
-        if len(messages) <= RUN_RECORDS or any(map(is_batch, self.source.children)):
+        if len(messages) <= RUN_RECORDS or self.takes_all_at_once:
             yield messages
             return
         for start in range(0, len(messages), RUN_RECORDS):

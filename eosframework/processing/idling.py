@@ -85,6 +85,8 @@ class IdleWindows:
         look = self._looks.get(task)
         if look is None or look.since != task.idle_since:
             look = self._looks[task] = _Look(task.idle_since, task.idle_since + LOOK_SECONDS)
+        if task.closes_windows_again:
+            look.handled_seconds = 0.0
         open_ = [seconds for seconds in times if seconds > look.handled_seconds]
         now = self._clock()
         if not open_ or now < look.not_before or not task.stores.windows.may_close:

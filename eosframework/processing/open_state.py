@@ -25,6 +25,7 @@ from eosframework.operators.timed import Alarms, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted
 from eosframework.processing.late import LateRecords
+from eosframework.processing.late_results import LateResults
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
 from eosframework.processing.windowing import TaskWindows, timed_nodes
@@ -70,7 +71,9 @@ class OpenState:
             one.update if isinstance(one, TimedOperator) else one for one in bound
         ]
         self.late = LateRecords()
-        self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition)
+        self.results = LateResults()
+        """What goes out later than the records behind it."""
+        self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
         self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
         self._delivered: dict[str, int] = {}
         self._committing = 0

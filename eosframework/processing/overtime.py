@@ -1,8 +1,9 @@
-"""Ends a record that would outlast its transaction.
+"""Ends a record that would outlast its transaction, and before that a run of many records.
 
 Without this a slow record expires its transaction, is replayed, and expires it again, for ever.
-One daemon thread per process, the watcher, sleeps until the first deadline and interrupts the
-thread whose record is still running then:
+One daemon thread per process, the watcher, sleeps until the first deadline. Once a run of records
+has had its share of the transaction, it lets the one that is being run be the last (`Endable`).
+Later it interrupts the thread whose record is still running then:
 
     the main thread    by SIGURG, whose handler raises `Overtime`. That ends a Python loop that
                        never returns, and calls that a signal interrupts (PEP 475): time.sleep, the
@@ -29,7 +30,7 @@ from contextlib import suppress
 from threading import get_ident
 from time import monotonic
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from eosframework.errors import RecordTooSlow
 
@@ -53,6 +54,14 @@ class Overtime(BaseException):
     """Raised inside the user's function; not an Exception, so that no `except` swallows it."""
 
 
+class Endable(Protocol):
+    """A run of records that can be ended early."""
+
+    def end(self) -> None:
+        """Let the record that is being run be the last; called by the watcher."""
+        ...
+
+
 class RecordTimer:
     """A one-shot timer around the user's functions, for one thread at a time.
 
@@ -61,6 +70,7 @@ class RecordTimer:
 
     Attributes:
         deadline: by `time.monotonic`; NEVER: the timer is not armed.
+        run: what ends early, and when; None: nothing does, or it was ended.
         next_look: by when the watcher reads `deadline` again; NEVER: it does not.
         thread: the one that is interrupted.
         interrupted_for: the last deadline for which the watcher interrupted; None: there was none.
@@ -68,21 +78,37 @@ class RecordTimer:
         raised: whether an exception was set in `thread` that `stop` has to take back.
     """
 
-    __slots__ = ("deadline", "interrupted_for", "next_look", "raised", "repeat_at", "thread")
+    __slots__ = (
+        "deadline",
+        "interrupted_for",
+        "next_look",
+        "raised",
+        "repeat_at",
+        "run",
+        "thread",
+    )
 
     def __init__(self) -> None:
         self.thread = 0
         self.forget()
 
-    def start(self, seconds: float) -> None:
+    def start(self, seconds: float, run: Endable | None = None, share_seconds: float = 0) -> None:
         """Raise `Overtime` in the calling thread after `seconds`, and each second again.
 
         This writes the deadline, and wakes the watcher only where that would sleep past it.
+
+        Args:
+            seconds: from now.
+            run: is ended before; None: there is none.
+            share_seconds: from now, when it is.
         """
+        now = monotonic()
         self.thread = get_ident()
-        self.deadline = deadline = monotonic() + seconds  # S1
-        if deadline < self.next_look:  # S2
-            _watcher.watch(self, deadline)
+        self.run = None if run is None else (now + share_seconds, run)
+        self.deadline = now + seconds  # S1
+        first = now + (seconds if run is None else min(seconds, share_seconds))
+        if first < self.next_look:  # S2
+            _watcher.watch(self, first)
 
     def stop(self) -> None:
         """Disarm; once this has returned, no `Overtime` comes.
@@ -105,6 +131,7 @@ class RecordTimer:
         # exception is set, and takes it back. Python may raise the exception before that, at any
         # bytecode below; the watcher sets no other then, and the second call resets `raised`.
         self.deadline = NEVER
+        self.run = None
         if self.raised:
             try:
                 _watcher.take_back(self)
@@ -122,6 +149,7 @@ class RecordTimer:
     def forget(self) -> None:
         """Reset the timer to the state of a new one."""
         self.deadline = NEVER
+        self.run: tuple[float, Endable] | None = None
         self.next_look = NEVER
         self.interrupted_for: float | None = None
         self.repeat_at = 0.0
@@ -231,9 +259,27 @@ class _Watcher:
                 _interrupt(timer, deadline)
                 timer.interrupted_for = deadline
                 timer.repeat_at = due = now + REPEAT_SECONDS
+            due = min(due, _end_run(timer, now))
             timer.next_look = due - SLACK_SECONDS
             first = min(first, due)
         return first
+
+
+def _end_run(timer: RecordTimer, now: float) -> float:
+    """End the run of a timer if it has had its share; return when it will, NEVER if it has.
+
+    The one that is read may be over, and ended in vain: another one has begun, with its own time.
+    """
+    waiting = timer.run
+    if waiting is None:
+        return NEVER
+    at, run = waiting
+    if at > now:
+        return at
+    run.end()
+    if timer.run is waiting:
+        timer.run = None
+    return NEVER
 
 
 def _interrupt(timer: RecordTimer, deadline: float) -> None:
@@ -298,8 +344,8 @@ def too_slow(
         timeout_seconds: after which the brokers end it.
     """
     return RecordTooSlow(
-        f"{record} was still being processed after {age_seconds:.1f} s, but a transaction of "
-        f"{identity} may take {timeout_seconds:g} s. Nothing of it was committed. Make the "
-        f"function faster, or raise worker.transaction_timeout_seconds (at most the brokers' "
-        f"transaction.max.timeout.ms)"
+        f"{record} was still being processed after {age_seconds:.1f} s in a transaction of its "
+        f"own, but one of {identity} may take {timeout_seconds:g} s. Nothing of it was committed. "
+        f"Make the function faster, or raise worker.transaction_timeout_seconds (at most the "
+        f"brokers' transaction.max.timeout.ms)"
     )

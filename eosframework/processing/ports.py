@@ -194,6 +194,14 @@ class TransactionalOutput(Protocol):
         """Serve delivery reports, so that the producer's queue drains."""
         ...
 
+    def deliver(self) -> None:
+        """Wait until the brokers have what was produced.
+
+        Raises:
+            TransactionError: nothing of the open transaction may be kept.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:

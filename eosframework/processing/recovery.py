@@ -39,6 +39,7 @@ from eosframework.errors import (
     TransactionAborted,
     TransactionError,
     TransactionFatal,
+    TransactionTooLong,
 )
 from eosframework.processing.bundle import Bundle
 from eosframework.processing.fences import FenceHistory, FenceKind, kind_of
@@ -174,8 +175,12 @@ class Recovery:
             case DataRejected():
                 bundle.reject(error)
                 self._abort(bundle, error, "output_rejected")
+            case TransactionTooLong():
+                self._abort(bundle, error, "transaction_too_long")
             case TransactionAborted():
-                self._abort(bundle, error, "transaction_aborted")
+                bundle.aborts_in_a_row += 1
+                wait_seconds = _backoff_seconds(bundle.aborts_in_a_row - 1)
+                self._abort(bundle, error, "transaction_aborted", wait_seconds)
             case OutcomeUnknown() | Retriable():
                 self._event("outcome_unknown", bundle, error)
                 self._take_out(self._case(bundle, unknown=True))
@@ -186,11 +191,12 @@ class Recovery:
             case _:
                 raise error
 
-    def _abort(self, bundle: Bundle, error: TransactionError, event: str) -> None:
+    def _abort(
+        self, bundle: Bundle, error: TransactionError, event: str, wait_seconds: float = 0
+    ) -> None:
+        """Abort at once, unless only time can mend it: the next attempt is a smaller one."""
         self._counts.aborts += 1
-        bundle.aborts_in_a_row += 1
         self._event(event, bundle, error)
-        wait_seconds = _backoff_seconds(bundle.aborts_in_a_row - 1)
         self._take_out(self._case(bundle, wait_seconds, abort=True))
 
     def _fenced(self, case: _Case, error: TransactionError) -> None:

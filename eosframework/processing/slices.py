@@ -1,6 +1,11 @@
-"""How many records are run before the clock is looked at again."""
+"""How many records are run before the clock is looked at, and how a run of them ends early."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from eosframework.processing.ports import Message
 
 SLICE_SECONDS = 0.02
 """How long a slice of a batch should take: after each the clock is looked at."""
@@ -8,8 +13,8 @@ SLICE_SECONDS = 0.02
 SLICE_RECORDS = 10_000
 """More are never in one slice."""
 
-FIRST_RECORDS = 100
-"""Of which nothing is known yet."""
+FIRST_RECORDS = 1
+"""Of which nothing is known yet: each may take as long as a transaction."""
 
 REMEMBERED = 0.75
 """Share of what is known that a new slice leaves."""
@@ -39,3 +44,25 @@ class SliceSize:
         """Note how long a slice took."""
         self._seconds = self._seconds * REMEMBERED + max(seconds, _LEAST_SECONDS * records)
         self._records = self._records * REMEMBERED + records
+
+
+class EndableRun:
+    """Records on their way through a compiled source, which another thread may end between two.
+
+    Nothing is asked for each record in Python: the loop ends at None, and `end` puts one in front.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._waiting: deque[Message | None] = deque(messages)
+        self._waiting.append(None)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._waiting.popleft, None)
+
+    def end(self) -> None:
+        """Let the record that is being run be the last; from any thread."""
+        self._waiting.appendleft(None)
+
+    def left(self) -> list[Message]:
+        """Return the records that were not begun."""
+        return [message for message in self._waiting if message is not None]

@@ -13,16 +13,26 @@ The steps of a transaction, as the docstrings and the tests number them:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from eosframework import failpoints
-from eosframework.errors import DataRejected, EosError, RecordFailed, RecordTooSlow
+from eosframework.errors import (
+    DataRejected,
+    EosError,
+    RecordFailed,
+    RecordTooSlow,
+    TransactionTooLong,
+)
 from eosframework.processing.bundle import Bundle
 from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
+from eosframework.processing.late_results import LateResults
 from eosframework.processing.lines import Site
 from eosframework.processing.measures import Flow
-from eosframework.processing.narrowing import Narrowing
+from eosframework.processing.narrowing import Narrowing, Refused
 from eosframework.processing.offsets import TaskOffsets
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import Overtime, RecordTimer, locals_where, too_slow
@@ -31,7 +41,7 @@ from eosframework.processing.producing import produce_all
 from eosframework.processing.progress import Outcome
 from eosframework.processing.queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.receipts import ReceiptedOutputs
-from eosframework.processing.slices import SliceSize
+from eosframework.processing.slices import EndableRun, SliceSize
 from eosframework.processing.states import TRANSITIONS, TaskState
 from eosframework.processing.windowing import TimedNode
 from eosframework.records import Position, TopicPartition
@@ -41,6 +51,12 @@ from eosframework.txnid import TransactionalId
 TIMEOUT_SHARE = 0.9
 """Share of the transaction timeout after which a record counts as too slow: the commit itself
 needs the rest."""
+
+RUN_SHARE = 1 / 3
+"""Share of the transaction timeout after which no further record is begun in a transaction."""
+
+LEAST_RUN_SECONDS = 0.1
+"""So long a run may take in any case, so that a record is run in each."""
 
 
 class Task:
@@ -92,6 +108,8 @@ class Task:
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
         self._narrowing: Narrowing | None = None
+        self._results = LateResults() if stores is None else stores.results
+        self._cut: Pending | None = None
         self._closed_windows = False
         self._flow = flow
         self.idle_since = clock()
@@ -134,12 +152,12 @@ class Task:
     @property
     def has_pending(self) -> bool:
         """Whether fetched messages wait that may be run now."""
-        return self._queue.is_ready()
+        return self._cut is not None or self._queue.is_ready()
 
     @property
     def has_waiting(self) -> bool:
         """Whether fetched messages wait, those among them that may not be run yet."""
-        return not self._queue.is_empty()
+        return self._cut is not None or not self._queue.is_empty()
 
     @property
     def full_partitions(self) -> list[TopicPartition]:
@@ -157,6 +175,11 @@ class Task:
         return self.failure is not None or (
             self._narrowing is not None and self._narrowing.is_full(self.records_in_transaction)
         )
+
+    @property
+    def closes_windows_again(self) -> bool:
+        """Whether results of windows that the clock closed were refused, and are tried again."""
+        return self._narrowing is not None and self._narrowing.is_of_clock
 
     @property
     def is_narrowing(self) -> bool:
@@ -198,11 +221,11 @@ class Task:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self._queue.is_ready() and not self.wants_commit and self.bundle.may_run(self):
-            pending = self._queue.take(self._room())
+        while self.has_pending and not self.wants_commit and self.bundle.may_run(self):
+            pending = self._next()
             self._membership = pending.membership
             with self.bundle.whole():
-                self._run_slice(pending.partition, pending.messages)
+                self._run_slice(pending)
             if self._clock() >= until:
                 return
 
@@ -214,7 +237,8 @@ class Task:
         moved no position sends them all again: the number beside them tells that it happened.
         """
         if self.stores is not None:
-            self._emit(self.stores)
+            if self._emissions:
+                self._emit(self.stores)
             self.stores.windows.remove_ended(self._stream_time)
             self._produce(self.stores.changelog(self._stream_time))
         positions = self._offsets.to_commit(self._stream_time)
@@ -250,17 +274,18 @@ class Task:
         Raises:
             RecordFailed: the record is known, and its dead letter was refused as well.
         """
-        self._narrowing = Narrowing.after(
-            self._narrowing,
+        refused = Refused(
             self.records_in_transaction,
             self._offsets.reached,
             self._offsets.committed,
+            self._results,
             error,
         )
+        self._narrowing = Narrowing.after(self._narrowing, refused)
 
     def replay_alone(self) -> None:
         """The broker refuses something that may be of this task: replay it apart from others."""
-        self._narrowing = Narrowing(self.records_in_transaction, dict(self.positions))
+        self._narrowing = Narrowing(max(1, self.records_in_transaction), dict(self.positions))
 
     def age_seconds(self) -> float:
         """Return for how long the open transaction has been open; 0 if there is none."""
@@ -282,6 +307,7 @@ class Task:
         """Forget what the open transaction did and what waits to be run."""
         self._offsets.rewind()
         self._queue.clear()
+        self._cut = None
         self._out.clear()
         if self._flow is not None:
             self._flow.dropped()
@@ -289,7 +315,8 @@ class Task:
             self.stores.drop()
         self.bundle.leave(self)
         self._closed_windows = False
-        self.idle_since = self._clock()
+        if not self.closes_windows_again:
+            self.idle_since = self._clock()
         self.records_in_transaction = 0
         self.failure = None
 
@@ -305,38 +332,57 @@ class Task:
             limit = min(limit, self._narrowing.room(self.records_in_transaction))
         return limit
 
-    def _run_slice(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        self._begin()
-        started = self._clock()
+    def _next(self) -> Pending:
+        """Return what is run next: first what a run left that ended early."""
+        room = self._room()
+        pending, self._cut = self._cut, None
+        if pending is None:
+            return self._queue.take(room)
+        if len(pending.messages) > room:
+            self._cut = replace(pending, messages=pending.messages[room:])
+        return replace(pending, messages=pending.messages[:room])
+
+    def _run_slice(self, slice_: Pending) -> None:
+        partition, messages = slice_.partition, slice_.messages
+        self._begin((partition, messages[0].offset()))
+        started, done = self._clock(), 0
         if self._receipts is not None:
             self._receipts.begin(partition, self._offsets.transaction)
         for run in self._sources[partition.topic].in_runs(messages):
-            self._run_at_once(partition, run)
-            if self.failure is not None:
+            ran = self._run_at_once(partition, run)
+            done += ran
+            if self.failure is not None or ran < len(run):
                 break
         if self._receipts is not None:
             self._receipts.end(partition)
+        if self.failure is None and done < len(messages):
+            left = [*messages[done:], *(self._cut.messages if self._cut else ())]
+            self._cut = replace(slice_, messages=left)
         self.idle_since = self._clock()
         self.output.poll()
         failpoints.hit("transaction.after_produce")
-        self._slice_size.took(self._clock() - started, len(messages))
+        self._slice_size.took(self._clock() - started, max(done, 1))
 
-    def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        position = messages[-1].offset() + 1
+    def _run_at_once(self, partition: TopicPartition, messages: Sequence[Message]) -> int:
+        """Run messages, and hand out what they gave; return how many were run."""
         try:
-            self._run_records(partition, messages)
+            left = len(self._run_records(partition, messages))
+            count = len(messages) - left
+            position = messages[count - 1].offset() + 1 if count else None
         except RecordFailed as error:
-            self.failure, position = error, error.offset
+            self.failure, position, count = error, error.offset, len(messages)
             self._stream_time = self._time_reached(error)
         except BaseException:
             self._out.clear()
             raise
-        self._offsets.reached[partition] = position
-        self.records_in_transaction += len(messages)
-        self.processed += len(messages)
+        if position is not None:
+            self._offsets.reached[partition] = position
+        self.records_in_transaction += count
+        self.processed += count
         if self._flow is not None:
-            self._flow.read(partition.topic, len(messages))
+            self._flow.read(partition.topic, count)
         self._hand_out()
+        return count
 
     def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:
         """Close windows because nothing came for a while; a transaction may be for that alone.
@@ -349,24 +395,38 @@ class Task:
             TransactionError: as `run`.
         """
         assert self.stores is not None, "windows are in stores"
+        windows, state = self.stores.windows, self.stores
         with self.bundle.whole():
-            self._begin()
+            self._begin(None)
             self._membership = membership
             self._closed_windows = True
             try:
-                self.stores.windows.close_by_clock(
-                    nodes, self._out, self._stream_time, self.failures, self.stores
+                self._run_timed(
+                    "what follows windows that close because nothing came",
+                    lambda: windows.close_by_clock(
+                        nodes, self._out, self._stream_time, self.failures, state
+                    ),
                 )
             except RecordFailed as error:
                 self.failure = error
             self._hand_out()
 
-    def _begin(self) -> None:
+    def _begin(self, first: tuple[TopicPartition, int] | None) -> None:
+        """Take part in the open transaction.
+
+        Args:
+            first: the record that is run; None: the clock closes windows.
+        """
+        if not self.in_transaction:
+            self._results.begin(self._narrowing and self._narrowing.trial_of(first))
         self.bundle.begin(self)
         if self.stores is not None:
             self.stores.windows.begin()
 
-    def _run_records(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
+    def _run_records(
+        self, partition: TopicPartition, messages: Sequence[Message]
+    ) -> Sequence[Message]:
+        """Run messages; return those that were left when the run had had its time."""
         compiled = self._sources[partition.topic]
         refused = self._narrowing.culprit(partition) if self._narrowing else None
         if refused is not None and messages[0].offset() == refused.offset:
@@ -375,18 +435,17 @@ class Task:
             if self._receipts is not None:
                 self._receipts.seal(0, messages[0])
             messages = messages[1:]
+        run = None if compiled.takes_all_at_once else EndableRun(messages)
         try:
-            self._timer.start(self.transaction_timeout_seconds * TIMEOUT_SHARE - self.age_seconds())
+            self._start_timer(run)
             self._stream_time = compiled.run(
-                messages, self._out, self._stream_time, self.failures, self.stores
+                run or messages, self._out, self._stream_time, self.failures, self.stores
             )
         except Overtime as overtime:
-            raise self._too_slow(compiled, messages, overtime) from None
+            raise self._too_slow(partition, compiled, messages, overtime) from None
         finally:
-            try:
-                self._timer.stop()
-            except Overtime:  # It was on its way when the last record was done: in time.
-                self._timer.stop()
+            self._stop_timer()
+        return () if run is None else run.left()
 
     def _emit(self, stores: OpenState) -> None:
         """Run what follows the keyed nodes that give their records at the commit."""
@@ -394,9 +453,46 @@ class Task:
         for emission in self._emissions:
             if emission.node.emit is Emit.CLOSE:
                 continue
-            messages = stores.emitted(emission)
-            emission.run(messages, self._out, self._stream_time, self.failures, stores)
-            self._hand_out()
+            if emitted := stores.emitted(emission):
+                given = self._results.of(emission.node, emitted, self._out, self.failures)
+                self._run_timed(
+                    f"what follows {emission.node.name!r} at the commit",
+                    partial(
+                        emission.run, given, self._out, self._stream_time, self.failures, stores
+                    ),
+                )
+                self._hand_out()
+
+    def _run_timed(self, what: str, run: Callable[[], object]) -> None:
+        """Run user's functions that belong to no single record, while the transaction has time.
+
+        Raises:
+            TransactionTooLong: the same is done again, with fewer records to a transaction.
+            RecordTooSlow: there are no fewer.
+        """
+        try:
+            self._start_timer(None)
+            run()
+        except Overtime:
+            if self.records_in_transaction <= 1 and self.bundle.is_alone(self):
+                raise self._outlasted(what) from None
+            self._narrowing = Narrowing(
+                max(1, self.records_in_transaction // 2), dict(self.positions)
+            )
+            raise self._too_long(what) from None
+        finally:
+            self._stop_timer()
+
+    def _start_timer(self, run: EndableRun | None) -> None:
+        timeout_seconds, age_seconds = self.transaction_timeout_seconds, self.age_seconds()
+        share_seconds = max(timeout_seconds * RUN_SHARE - age_seconds, LEAST_RUN_SECONDS)
+        self._timer.start(timeout_seconds * TIMEOUT_SHARE - age_seconds, run, share_seconds)
+
+    def _stop_timer(self) -> None:
+        try:
+            self._timer.stop()
+        except Overtime:  # It was on its way when the last record was done: in time.
+            self._timer.stop()
 
     def _time_reached(self, error: RecordFailed) -> int:
         """Return the stream time at which the slice ended early; state was changed up to there."""
@@ -404,17 +500,42 @@ class Task:
         return locals_where(error, codes).get("stream_time", self._stream_time)
 
     def _too_slow(
-        self, compiled: CompiledSource, messages: Sequence[Message], overtime: Overtime
-    ) -> RecordTooSlow:
+        self,
+        partition: TopicPartition,
+        compiled: CompiledSource,
+        messages: Sequence[Message],
+        overtime: Overtime,
+    ) -> RecordTooSlow | TransactionTooLong:
+        """Return what follows; a record behind others gets a transaction of its own first."""
         message = locals_where(overtime, [compiled.code]).get("m", messages[0])
-        return too_slow(
-            describe(message), self.identity, self.age_seconds(), self.transaction_timeout_seconds
+        before = bisect_left(messages, message.offset(), key=lambda m: m.offset())
+        records = self.records_in_transaction + before
+        if not records and self.bundle.is_alone(self):
+            return self._outlasted(describe(message))
+        positions = {**self.positions, partition: message.offset() + (records == 0)}
+        self._narrowing = Narrowing.before(max(1, records), positions)
+        return self._too_long(describe(message))
+
+    def _outlasted(self, what: str) -> RecordTooSlow:
+        return too_slow(what, self.identity, self.age_seconds(), self.transaction_timeout_seconds)
+
+    def _too_long(self, what: str) -> TransactionTooLong:
+        return TransactionTooLong(
+            f"{what} was still being processed {self.age_seconds():.1f} s after the transaction of "
+            f"{self.identity} began, which may take {self.transaction_timeout_seconds:g} s; it is "
+            f"processed again in one with fewer records"
         )
 
     def _hand_out(self) -> None:
         """Produce what records gave."""
-        self._produce(self._out)
+        if self._results.trial is None:
+            self._produce_given(self._out)
+        else:
+            self._results.hand_out(self._out, self._produce_given, self.output.deliver)
         self._out.clear()
+
+    def _produce_given(self, outputs: Sequence[Output]) -> None:
+        self._produce(outputs)
 
     def _produce(self, outputs: Sequence[Output]) -> None:
         produce_all(self.output, outputs)

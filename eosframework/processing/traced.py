@@ -59,16 +59,18 @@ class TracedTask(Task):
         super().drop()
         self._trace.end("dropped")
 
-    def _begin(self) -> None:
+    def _begin(self, first: tuple[TopicPartition, int] | None) -> None:
         if not self.in_transaction:
             self._trace.begin()
-        super()._begin()
+        super()._begin(first)
 
-    def _run_records(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        self._trace.took(messages)
+    def _run_records(
+        self, partition: TopicPartition, messages: Sequence[Message]
+    ) -> Sequence[Message]:
         with self._trace.current():
-            super()._run_records(partition, messages)
+            left = super()._run_records(partition, messages)
+        self._trace.took(messages[: len(messages) - len(left)])
+        return left
 
-    def _produce(self, outputs: Sequence[Output]) -> None:
-        own = outputs is self._out
-        super()._produce(self._trace.marked(outputs) if own else outputs)
+    def _produce_given(self, outputs: Sequence[Output]) -> None:
+        super()._produce_given(self._trace.marked(outputs))

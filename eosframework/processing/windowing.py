@@ -13,6 +13,7 @@ from eosframework.operators.timed import NEVER, Alarms, Closing, TimedOperator
 from eosframework.processing.compile import CompiledPart, Emission
 from eosframework.processing.emitted import Emitted, alone
 from eosframework.processing.generating import Failed, State
+from eosframework.processing.late_results import LateResults
 from eosframework.processing.ports import Message, Output
 from eosframework.serdes import JSON
 from eosframework.topology.graph import Aggregate, Emit, Processor
@@ -66,15 +67,23 @@ class TaskWindows:
         nodes: those of the task.
         alarms: that their operators set.
         partition: of the task.
+        results: what goes out later than its records.
     """
 
-    def __init__(self, nodes: Sequence[TimedNode], alarms: Alarms, partition: int) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[TimedNode],
+        alarms: Alarms,
+        partition: int,
+        results: LateResults,
+    ) -> None:
         self.alarm = alarms.closes
         self._ends = alarms.ends
         self._closing = [node for node in nodes if node.node.emit is Emit.CLOSE]
         self._ending = [node for node in nodes if node.node.emit is not Emit.CLOSE]
         self._idle_times = sorted({n.idle_seconds for n in self._closing if n.idle_seconds})
         self._partition = partition
+        self._results = results
         self._is_known = False
 
     def begin(self) -> None:
@@ -185,7 +194,7 @@ class TaskWindows:
         state: State,
     ) -> None:
         if node.operator.due() <= until and node.emission is not None:
-            messages = self._closed(node, until)
+            messages = self._results.of(node.node, self._closed(node, until), out, failed)
             node.emission.run(messages, out, now, failed, state)
 
     def _closed(self, node: TimedNode, until: int) -> Iterator[Message]:

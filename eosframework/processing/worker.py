@@ -42,7 +42,7 @@ from eosframework.processing.rounds import CommitRounds
 from eosframework.processing.state_ports import Bounds
 from eosframework.processing.states import TaskState
 from eosframework.processing.takeover import ByTask, Takeover
-from eosframework.processing.task import Task
+from eosframework.processing.task import RUN_SHARE, Task
 from eosframework.processing.views import (
     WorkerView,
     add_task,
@@ -121,6 +121,7 @@ class Worker:
         self._stop = False
         self._flowing = Flowing(log)
         self._up_to_date: set[Task] = set()
+        self._next_task = 0
         self._was_assigned = False
         self._is_behind = False
         self._catching_up: CatchingUp | None = None
@@ -302,10 +303,19 @@ class Worker:
 
     def _run_tasks(self) -> bool:
         """Run what may be run, and tell whether there was anything."""
-        until, found = self._clock() + self._rounds.remaining_seconds(), False
-        for task in list(self.tasks.values()):
+        began = self._clock()
+        until, found = began + self._rounds.remaining_seconds(), False
+        # A transaction that was open before the pass has grown old while others ran.
+        ends = min((b.began_at or began for b in bundles_of(self.tasks.values())), default=began)
+        ends += self._options.transaction_timeout_seconds * RUN_SHARE
+        tasks = [*self.tasks.values()]
+        first = self._next_task % len(tasks) if tasks else 0
+        for number, task in enumerate([*tasks[first:], *tasks[:first]], first):
             if task.state is not TaskState.RUNNING or self._rounds.holds(task):
                 continue
+            if found and self._clock() >= ends:
+                self._next_task = number
+                break
             found = found or task.has_pending
             try:
                 task.run(until)

@@ -114,6 +114,9 @@ class MemoryOutput:
     def poll(self, timeout_seconds: float = 0) -> None:
         """Deliveries are told at the commit."""
 
+    def deliver(self) -> None:
+        """Nothing is refused."""
+
     def take_over(self) -> None:
         """Take the id: what the last owner left open is gone."""
         self._kafka.owners[self.transactional_id] = self

@@ -103,3 +103,40 @@ def add_to_total(total: dict[str, int], value: dict[str, int]) -> dict[str, int]
 def fifties(record: Any) -> str:
     """Give fifty numbers in a row the same key, of ten."""
     return str(record.value["n"] // 50 % 10)
+
+
+def inflate_thirds(result: Any) -> dict[str, Any]:
+    """Make the result of every third window of 100 ms larger than its topic takes."""
+    padding = "x" * 20_000 if result.start // 100 % 3 == 0 else ""
+    return {"start": result.start, "n": result.value, "padding": padding}
+
+
+def inflate_last(count: int) -> dict[str, Any]:
+    """Make a count of 50 larger than its topic takes."""
+    return {"n": count, "padding": "x" * 20_000 if count == 50 else ""}
+
+
+def slow(value: dict[str, int]) -> dict[str, int]:
+    """Take half a second for each number."""
+    time.sleep(0.5)
+    return value
+
+
+def slow_later(value: dict[str, int]) -> dict[str, int]:
+    """Take a quarter of a second for each number behind the first 2,000."""
+    if value["n"] >= 2000:
+        time.sleep(0.25)
+    return value
+
+
+def slow_at_ten(value: dict[str, int]) -> dict[str, int]:
+    """Take three seconds for number 10."""
+    if value["n"] == 10:
+        time.sleep(3)
+    return value
+
+
+def slow_result(result: Any) -> Any:
+    """Take half a second for each result."""
+    time.sleep(0.5)
+    return result

@@ -68,3 +68,7 @@ class MarkedOutput:
     def poll(self, timeout_seconds: float = 0) -> None:
         """Serve delivery reports, so that the producer's queue drains."""
         self._output.poll(timeout_seconds)
+
+    def deliver(self) -> None:
+        """Wait until the brokers have what was produced."""
+        self._output.deliver()

@@ -65,6 +65,8 @@ class Broker:
     """For the next commits in turn: the error, and whether the broker committed all the same."""
     recycle_faults: list[TransactionError] = field(default_factory=list)
     produce_fault: Callable[[Output], Exception | None] = lambda output: None
+    deliver_fault: Callable[[Output], TransactionError | None] = lambda output: None
+    """Which outputs are refused by the time that they are delivered."""
 
     def fill(self, partition: int, *values: Any) -> None:
         place = TopicPartition("in", partition)
@@ -186,6 +188,11 @@ class MemoryOutput:
     def poll(self, timeout_seconds: float = 0) -> None:
         return None
 
+    def deliver(self) -> None:
+        assert self.open is not None
+        if refused := next(filter(None, map(self.broker.deliver_fault, self.open)), None):
+            raise refused
+
 
 class MemoryOutputs:
     """TransactionalOutputs with the faults of the broker."""
@@ -209,11 +216,13 @@ class MemoryOutputs:
         results: list[Committed] = []
         for commit in commits:
             error, done = (None, True)
-            if self.broker.commit_faults:
-                error, done = self.broker.commit_faults.pop(0)
             output = commit.output
             assert isinstance(output, MemoryOutput)
             assert output.open is not None
+            if self.broker.commit_faults:
+                error, done = self.broker.commit_faults.pop(0)
+            elif refused := next(filter(None, map(self.broker.deliver_fault, output.open)), None):
+                error, done = refused, False
             if done:
                 self.broker.visible += output.open
                 for position in commit.positions:

@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import DataRejected, RecordFailed, RunError
-from eosframework.processing.narrowing import Narrowing
+from eosframework.processing.late_results import LateResults
+from eosframework.processing.narrowing import Narrowing, Refused
 from eosframework.records import TopicPartition
 
 P = TopicPartition("in", 0)
+
+
+def refused(records: int, position: int, committed: int) -> Refused:
+    error = DataRejected("too large")
+    return Refused(records, {P: position}, {P: committed}, LateResults(), error)
 
 
 @given(st.integers(1, 300), st.data())
@@ -27,9 +33,7 @@ def test_every_poison_record_is_found_and_the_rest_committed(
         culprit = narrowing.culprit(P) if narrowing else None
         dead = {culprit.offset} if culprit else set()
         if (poison - dead).intersection(range(committed, end)):
-            narrowing = Narrowing.after(
-                narrowing, end - committed, {P: end}, {P: committed}, DataRejected("too large")
-            )
+            narrowing = Narrowing.after(narrowing, refused(end - committed, end, committed))
         else:
             found |= dead
             committed = end
@@ -39,23 +43,22 @@ def test_every_poison_record_is_found_and_the_rest_committed(
 
 
 def test_a_refused_dead_letter_is_said() -> None:
-    known = Narrowing.after(None, 1, {P: 8}, {P: 7}, DataRejected("too large"))
+    known = Narrowing.after(None, refused(1, 8, 7))
     with pytest.raises(RecordFailed, match=r"in\[0\]@7.*dead letter.*max\.message\.bytes"):
-        Narrowing.after(known, 1, {P: 8}, {P: 7}, DataRejected("too large"))
+        Narrowing.after(known, refused(1, 8, 7))
 
 
-def test_results_of_windows_that_the_clock_closed_are_no_records_fault() -> None:
+def test_what_stores_change_when_the_clock_closes_windows_is_no_records_fault() -> None:
     with pytest.raises(RunError, match=r"close_when_idle.*too large"):
-        Narrowing.after(None, 0, {P: 8}, {P: 8}, DataRejected("too large"))
+        Narrowing.after(None, refused(0, 8, 8))
 
 
 def test_another_record_than_the_known_one_is_refused_for_itself() -> None:
     """The known one was committed all the same, by a transaction without an answer."""
-    refused = DataRejected("too large")
-    known = Narrowing.after(Narrowing(2, {P: 10}), 1, {P: 8}, {P: 7}, refused)
+    known = Narrowing.after(Narrowing(2, {P: 10}), refused(1, 8, 7))
     left = known.left({P: 8})
     assert left is not None
-    culprit = Narrowing.after(left, 1, {P: 9}, {P: 8}, refused).culprit(P)
+    culprit = Narrowing.after(left, refused(1, 9, 8)).culprit(P)
     assert culprit is not None
     assert culprit.offset == 8
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.processing.slices import FIRST_RECORDS, SLICE_RECORDS, SliceSize
+from eosframework.processing.slices import FIRST_RECORDS, SLICE_RECORDS, EndableRun, SliceSize
+from tests.unit.processing.messages import Sent
 
 
 def sizes(*seconds_per_record: float, stands_still: float = 0.0) -> list[int]:
@@ -16,7 +17,7 @@ def sizes(*seconds_per_record: float, stands_still: float = 0.0) -> list[int]:
 
 def test_fast_records_are_run_many_at_a_time_and_slow_ones_few() -> None:
     assert sizes(*[1e-7] * 3) == [FIRST_RECORDS, SLICE_RECORDS, SLICE_RECORDS]
-    assert sizes(*[5e-6] * 3) == [FIRST_RECORDS, 4000, 4000]
+    assert sizes(*[4e-6] * 3) == [FIRST_RECORDS, 5000, 5000]
     assert sizes(*[0.01] * 3) == [FIRST_RECORDS, 2, 2]
     assert sizes(*[5.0] * 3) == [FIRST_RECORDS, 1, 1]
     assert sizes(*[0.0] * 3) == [FIRST_RECORDS, SLICE_RECORDS, SLICE_RECORDS]
@@ -36,3 +37,24 @@ def test_a_slice_that_stood_still_leaves_the_others_large() -> None:
         records = size.limit()
         size.took(5e-6 * records + (0.05 if number % 4 == 3 else 0), records)
         assert number < 5 or size.limit() > 300
+
+
+def test_a_run_that_is_ended_leaves_the_records_that_were_not_begun() -> None:
+    messages = [Sent(b"", offset) for offset in range(5)]
+    run, ran = EndableRun(messages), []
+    for message in run:
+        ran.append(message)
+        if len(ran) == 2:
+            run.end()
+            run.end()
+    assert ran == messages[:2]
+    assert run.left() == messages[2:]
+
+
+def test_a_run_that_nobody_ends_leaves_nothing() -> None:
+    messages = [Sent(b"", offset) for offset in range(3)]
+    run = EndableRun(messages)
+    assert [*run] == messages
+    assert run.left() == []
+    run.end()
+    assert run.left() == []

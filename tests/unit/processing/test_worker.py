@@ -22,6 +22,7 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.processing import compile as compiling
+from eosframework.processing import slices
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
@@ -37,6 +38,8 @@ from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step
 def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the worker decides, it decides the same with all records run at once or in runs."""
     monkeypatch.setattr(compiling, "RUN_RECORDS", request.param)
+    # With this clock, on which every look takes long, each record would be a transaction.
+    monkeypatch.setattr(slices, "FIRST_RECORDS", 100)
 
 
 class Clock:

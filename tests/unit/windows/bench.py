@@ -91,6 +91,9 @@ class Transaction:
     def poll(self, timeout_seconds: float = 0) -> None:
         """Reports came at once."""
 
+    def deliver(self) -> None:
+        """Nothing is refused."""
+
     def explain(self, error: Exception) -> TransactionError:
         """Nothing fails."""
         raise error
