@@ -100,8 +100,9 @@ def policies_in_force(spec: TopologySpec) -> dict[str, Policy | None]:
     found: dict[str, Policy | None] = {}
     for name in in_order(spec)[0]:
         stream = spec.streams[name]
-        inherited = (found[parent] for parent in stream.from_ if found.get(parent) is not None)
-        policy = next(inherited, None) if stream.on_error is None else stream.on_error
+        policy = stream.on_error
+        for parent in stream.from_:
+            policy = policy or found.get(parent)
         for member in (name, *stream.branch_names):
             found[member] = policy
     return found

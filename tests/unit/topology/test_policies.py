@@ -26,12 +26,15 @@ SOURCES = {
     "airports": {"topic": "airports", "key": "string", "value": "json", "global": True},
 }
 CALL = f"{HERE}:shape"
+ANEW: dict[str, Any] = {"flat_map": CALL}
+"""Behind it are no changes of a table any more, which nothing may fold under another key."""
+
 PLAIN: list[list[dict[str, Any]]] = [
     [],
     [{"map_values": CALL}],
     [{"select_key": CALL}],
-    [{"group_by": {"by": CALL, "key": "string"}}, {"count": {}}],
-    [{"group_by": {"by": CALL, "key": "string"}}, {"count": {"window": {"tumbling": "1m"}}}],
+    [ANEW, {"group_by": {"by": CALL, "key": "string"}}, {"count": {}}],
+    [ANEW, {"group_by": {"by": CALL, "key": "string"}}, {"count": {"window": {"tumbling": "1m"}}}],
     [{"select_key": CALL}, {"deduplicate": {"by": CALL, "within": "1m"}}, {"peek": CALL}],
     [{"group_by": {"by": CALL, "key": "string"}}, {"process": {"call": CALL, "stores": {"s": {}}}}],
     [{"group_by": {"by": CALL, "key": "string"}}, {"group_by": CALL}, {"peek": CALL}],
