@@ -24,6 +24,7 @@ from eosframework.kafka.guards import Facts, check_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.partitioners import require_fitting_partitioners
 from eosframework.kafka.purging import RecordPurger
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.schemas import open_schemas
@@ -84,7 +85,10 @@ def prepare(graph: Graph, settings: Settings) -> None:
         UserError: nothing was started; says what is wrong and what to do.
     """
     admin = ClusterAdmin(settings.kafka)
-    check_start(graph, settings, admin, _registry(graph, settings, admin), id_source(settings))
+    facts = check_start(
+        graph, settings, admin, _registry(graph, settings, admin), id_source(settings)
+    )
+    require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.registry)
     _require_tables(graph, settings)
 
@@ -106,6 +110,8 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         facts = check_start(graph, settings, admin, registry, id_source(settings))
         # A child's servers were there when its supervisor started; now they may be away.
         is_child = PIPE_VARIABLE in os.environ
+        if kind is Kind.TRANSFORMS and not is_child:
+            require_fitting_partitioners(graph, settings, admin, facts.partitions)
         open_schemas(graph.codecs, settings.registry, checked=not is_child)
         if kind is Kind.TABLES and not is_child:
             _require_tables(graph, settings)

@@ -54,6 +54,8 @@ class Framework:
             *("--set", f"kafka.bootstrap_servers={work.bootstrap_servers}"),
             *("--set", f"worker.commit_interval_seconds={work.commit_interval_seconds}"),
             *("--set", f"state.directory={work.directory / 'stores'}"),
+            # `inputs.load` fills partitions in turn, those of a table like those of the orders.
+            *("--set", "worker.foreign_partitioner=warn"),
             *("--processes", str(self._processes)),
         ]
         for setting in self._settings:

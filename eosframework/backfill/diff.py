@@ -2,9 +2,9 @@
 
 The same range means event times: from the earliest to the latest that the job's tasks have seen.
 Where a source takes times from a function, the earliest is that of what the job wrote. Live may
-have records with such times from behind the range, and windows that were open at its end have no
-result beside; both show as differences. Tables know no event times: they are compared whole, or
-where a condition holds.
+have records with such times from behind the range; they show as differences. Windows that the range
+cuts, because they began before it or were open at its end, are counted apart where they differ.
+Tables know no event times: they are compared whole, or where a condition holds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eosframework.backfill.comparing_by import comparisons
 from eosframework.backfill.cutover_rules import incomplete
 from eosframework.backfill.job import Job
 from eosframework.backfill.log import JobLog
@@ -66,6 +67,12 @@ class Diff:
         """Whether nothing differs."""
         return not any(sum(one.only) for one in (*self.topics.values(), *self.tables.values()))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to compare."""
+        counts = [sum(one.records) for one in self.topics.values()]
+        return not sum((*counts, *(sum(one.rows) for one in self.tables.values())))
+
 
 def compare(
     spark: Callable[[], SparkSession],
@@ -96,7 +103,9 @@ def compare(
     """
     admin = ClusterAdmin(settings.kafka)
     state = _job(app, settings, name, suffix, admin)
+    chosen = comparisons(app.spec, how.topics, how.by)
     topics, notes = _topics(app, suffix, admin)
+    notes += [c.note for topic, c in chosen.items() if topic in topics and c.note is not None]
     times, compared = TimeRange(), dict[str, ComparedTopics]()
     if topics:
         session = spark()
@@ -107,7 +116,8 @@ def compare(
         }
         times = _times(state, rows, [beside for _, beside in pairs.values()])
         compared = {
-            topic: compare_topics(session, rows, *pair, times, how) for topic, pair in pairs.items()
+            topic: compare_topics(session, rows, *pair, times, chosen[topic], how)
+            for topic, pair in pairs.items()
         }
     tables = _tables(app, suffix, settings, where, how.limit)
     return Diff(state.job, times, compared, tables, [*notes, *_unnamed(app)])
@@ -198,7 +208,8 @@ def _times(state: JobState, rows: Rows, beside: Sequence[Ranges]) -> TimeRange:
     known = [first for first in firsts if first is not None]
     if len(known) < len(firsts):
         known += [time for ranges in beside if (time := earliest(rows, ranges)) is not None]
-    return TimeRange(min(known, default=None), last)
+    is_cut = bool(state.job.request.get("start"))
+    return TimeRange(min(known, default=None), last, is_cut)
 
 
 def _tables(

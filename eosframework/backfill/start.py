@@ -29,6 +29,7 @@ from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.guards import Facts, check_start, source_topics
 from eosframework.kafka.own_topics import changelog_topics, task_counts
+from eosframework.kafka.partitioners import require_fitting_partitioners
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.schemas import open_schemas
 from eosframework.leasing import id_source
@@ -94,6 +95,7 @@ def start(
     log = JobLog(check_name(name), graph.application, settings.kafka, admin)
     refuse_receipts(settings)
     facts = check_start(graph, settings, admin, registry, id_source(settings))
+    require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)

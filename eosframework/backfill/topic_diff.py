@@ -1,12 +1,13 @@
-"""Two topics compared by Spark: record by record, or by the last value of each key."""
+"""Two topics compared by Spark: record by record, or by the last value of each key and window."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eosframework.backfill.comparing_by import By, Comparison
 from eosframework.backfill.job import OffsetRange
 from eosframework.backfill.spark.rows import WRITER_HEADER
 from eosframework.kafka.admin import ClusterAdmin
@@ -24,14 +25,20 @@ _OWN_HEADERS = f"'{WRITER_HEADER}', '{HEADER_RECEIPT}'"
 _KEPT_HEADERS = f"filter(headers, h -> h.key NOT IN ({_OWN_HEADERS}))"
 _HEADERS = f"CASE WHEN size({_KEPT_HEADERS}) > 0 THEN {_KEPT_HEADERS} END"
 _PLACE = "struct(partition, offset, timestamp, value)"
+_WINDOW = ("window_start", "window_end")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Event times, in milliseconds since the epoch, both included; None: no bound."""
+    """Event times, in milliseconds since the epoch, both included; None: no bound.
+
+    Args:
+        is_cut: there are records before the first one, which the range leaves out.
+    """
 
     first: int | None = None
     last: int | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,16 @@ class ComparedTopics:
         records: how many each has in the range; or keys.
         only: how many only the one, only the other has.
         differences: the first ones by time.
+        how: by what they were compared.
+        cut: windows that differ and that the range cuts: they began before it, or were open at its
+            end. They count neither as the same nor as different.
     """
 
     records: tuple[int, int]
     only: tuple[int, int]
     differences: tuple[TopicDifference, ...]
+    how: Comparison = field(default_factory=Comparison)
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +92,26 @@ class How:
     """How topics are compared.
 
     Args:
-        last: by the last value of each key, and not record by record.
+        by: of all topics that `topics` does not name; None: what fits what is written there.
         headers: whether headers count, those of the framework apart.
         limit: how many differences are returned.
+        topics: of single ones.
     """
 
-    last: bool
-    headers: bool
-    limit: int
+    by: By | None = None
+    headers: bool = False
+    limit: int = 20
+    topics: Mapping[str, By] = field(default_factory=dict[str, By])
 
 
 def compare_topics(
-    spark: SparkSession, rows: Rows, live: Ranges, beside: Ranges, times: TimeRange, how: How
+    spark: SparkSession,
+    rows: Rows,
+    live: Ranges,
+    beside: Ranges,
+    times: TimeRange,
+    comparison: Comparison,
+    how: How,
 ) -> ComparedTopics:
     """Compare the records of two topics whose event times are in a range.
 
@@ -101,26 +121,78 @@ def compare_topics(
         live: ranges of the one topic.
         beside: ranges of the other one.
         times: what is compared.
-        how: in which way.
+        comparison: by what.
+        how: what else counts.
     """
     with _joining_partitions(spark):
-        return _compared(_side(rows(live), times, 0), _side(rows(beside), times, 1), how)
+        return compare_rows(rows(live), rows(beside), times, comparison, how)
 
 
-def _compared(live: DataFrame, beside: DataFrame, how: How) -> ComparedTopics:
-    both = live.unionByName(beside)
-    grouped = _by_key(both) if how.last else _by_record(both, headers=how.headers)
-    sums = ("sum(live)", "sum(beside)", "sum(only_live)", "sum(only_beside)")
-    totals = grouped.selectExpr(*sums).collect()[0].asDict()
-    counts = [int(totals[name] or 0) for name in sums]
+def compare_rows(
+    live: DataFrame, beside: DataFrame, times: TimeRange, comparison: Comparison, how: How
+) -> ComparedTopics:
+    """Compare two sets of records: columns key, value, timestamp, partition, offset, headers."""
+    both = _side(live, times, 0).unionByName(_side(beside, times, 1))
+    by: list[str] = []
+    if comparison.window is not None:
+        both, by = _with_windows(both), [*_WINDOW]
+    is_last = comparison.by is By.LAST
+    grouped = _by_key(both, by) if is_last else _by_record(both, by, headers=how.headers)
+    differs = "(only_live > 0 OR only_beside > 0)"
+    grouped = grouped.selectExpr("*", f"{differs} AND {_is_cut(times, comparison)} AS is_cut")
+    kept = "NOT is_cut"
+    sums = {
+        "live": "sum(live)",
+        "beside": "sum(beside)",
+        "only_live": f"sum(only_live) FILTER (WHERE {kept})",
+        "only_beside": f"sum(only_beside) FILTER (WHERE {kept})",
+        "cut": "count_if(is_cut)",
+    }
+    totals = grouped.selectExpr(*(f"{sum_} AS {name}" for name, sum_ in sums.items()))
+    found_sums = totals.collect()[0].asDict()
+    counts = [int(found_sums[name] or 0) for name in sums]
     found: list[Row] = []
     if counts[2] or counts[3]:
-        differing = grouped.where("only_live > 0 OR only_beside > 0")
+        differing = grouped.where(f"{differs} AND {kept}")
         first = "coalesce(live_place.timestamp, beside_place.timestamp)"
         found = differing.selectExpr("*", f"{first} AS at").orderBy("at", "key").take(how.limit)
     return ComparedTopics(
-        (counts[0], counts[1]), (counts[2], counts[3]), tuple(map(_difference, found))
+        (counts[0], counts[1]),
+        (counts[2], counts[3]),
+        tuple(map(_difference, found)),
+        comparison,
+        counts[4],
     )
+
+
+def _with_windows(both: DataFrame) -> DataFrame:
+    """Return records with their windows, as `serdes.WINDOW` writes them.
+
+    A result without a value says that there is no such window any more, as a record without a
+    value says it of a row.
+    """
+    text = "CAST(value AS STRING)"
+    bounds = (
+        f"CAST(get_json_object({text}, '$.{bound}') AS BIGINT) AS window_{bound}"
+        for bound in ("start", "end")
+    )
+    is_gone = f"get_json_object({text}, '$.value') IS NULL"
+    kept = [column for column in both.columns if column != "value"]
+    read = both.selectExpr("*", *bounds)
+    value = f"CASE WHEN window_start IS NOT NULL AND {is_gone} THEN NULL ELSE value END AS value"
+    return read.selectExpr(*kept, *_WINDOW, value)
+
+
+def _is_cut(times: TimeRange, comparison: Comparison) -> str:
+    """Return the condition that a window is not whole within a range of times."""
+    if comparison.window is None:
+        return "false"
+    conditions: list[str] = []
+    if times.is_cut and times.first is not None:
+        conditions.append(f"window_start - {comparison.reach_ms} < {times.first}")
+    if times.last is not None:
+        conditions.append(f"window_end + {comparison.closes_after_ms} > {times.last}")
+    return f"coalesce({' OR '.join(conditions) or 'false'}, false)"
 
 
 @contextmanager
@@ -157,9 +229,9 @@ def _side(rows: DataFrame, times: TimeRange, number: int) -> DataFrame:
     return rows.selectExpr("*", f"{number} AS side")
 
 
-def _by_record(both: DataFrame, *, headers: bool) -> DataFrame:
+def _by_record(both: DataFrame, window: Sequence[str], *, headers: bool) -> DataFrame:
     """Return, for each kind of record, how often either side has it, and where first."""
-    alike = ["key", "value", "timestamp"]
+    alike = ["key", "value", "timestamp", *window]
     if headers:
         both = both.selectExpr("*", f"{_HEADERS} AS own_headers")
         alike.append("own_headers")
@@ -173,6 +245,7 @@ def _by_record(both: DataFrame, *, headers: bool) -> DataFrame:
     )
     return grouped.selectExpr(
         "key",
+        *window,
         "live",
         "beside",
         "greatest(live - beside, 0) AS only_live",
@@ -182,11 +255,14 @@ def _by_record(both: DataFrame, *, headers: bool) -> DataFrame:
     )
 
 
-def _by_key(both: DataFrame) -> DataFrame:
-    """Return what either side has last for each key; what was deleted counts as not there."""
+def _by_key(both: DataFrame, window: Sequence[str]) -> DataFrame:
+    """Return what either side has last for each key, or each of its windows.
+
+    What was deleted counts as not there.
+    """
     last = _aggregated(
         both,
-        ["key"],
+        ["key", *window],
         f"max_by({_PLACE}, struct(offset, partition)) FILTER (WHERE side = 0) AS live_place",
         f"max_by({_PLACE}, struct(offset, partition)) FILTER (WHERE side = 1) AS beside_place",
     ).selectExpr(
@@ -197,6 +273,7 @@ def _by_key(both: DataFrame) -> DataFrame:
     )
     return last.selectExpr(
         "key",
+        *window,
         "live",
         "beside",
         "CASE WHEN differs THEN live ELSE 0 END AS only_live",

@@ -17,8 +17,9 @@ from eosframework.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from eosframework.backfill.comparing_by import By
     from eosframework.backfill.diff import Diff
     from eosframework.backfill.topic_diff import Place, TopicDifference
 
@@ -36,6 +37,17 @@ WhereOption = Annotated[
 ]
 
 
+CompareOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compare",
+        metavar="TOPIC=HOW",
+        help="How a topic is compared: records, one by one, or the last value of each key (and "
+        "window). Default: what fits what the topology writes there.",
+    ),
+]
+
+
 def diff(
     app_name: AppArgument,
     job: JobOption,
@@ -48,9 +60,10 @@ def diff(
     last: Annotated[
         bool,
         typer.Option(
-            "--last", help="Compare the last value of each key: for aggregates that are updated."
+            "--last", help="Compare the last value of each key (and window), in all topics."
         ),
     ] = False,
+    compare_by: CompareOption = None,
     headers: Annotated[
         bool, typer.Option("--headers", help="Compare headers as well, eosframework's own apart.")
     ] = False,
@@ -63,10 +76,12 @@ def diff(
 ) -> int:
     """Compare what a job with a suffix wrote with what live processing has of the same range.
 
-    The range is that of the event times that the job has seen; records are the same if key, value
-    and time are. Exits with 2 if anything differs.
+    The range is that of the event times that the job has seen. Records are the same if key, value
+    and time are; of what goes on with each change, as tables and windows do, the last value of each
+    key and window counts. Exits with 2 if anything differs.
     """
     from eosframework.backfill.api import spark_options
+    from eosframework.backfill.comparing_by import By
     from eosframework.backfill.diff import compare, lazy_session
     from eosframework.backfill.spark.preflight import check_packages
     from eosframework.backfill.topic_diff import How
@@ -79,7 +94,8 @@ def diff(
     app = load_app(app_name)
     options = spark_options(spark or ())
     check_packages()
-    how = How(last=last, headers=headers, limit=limit)
+    by = By.LAST if last else None
+    how = How(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
     with lazy_session(master, options) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=options)
     if as_json:
@@ -89,6 +105,22 @@ def diff(
     else:
         typer.echo("\n".join(_lines(found)))
     return 0 if found.is_equal else 2
+
+
+def _topics_by(given: Sequence[str]) -> dict[str, By]:
+    from eosframework.backfill.comparing_by import By
+    from eosframework.errors import ConfigurationError
+
+    chosen: dict[str, By] = {}
+    for text in given:
+        topic, _, how = text.rpartition("=")
+        if not topic or how not in tuple(By):
+            raise ConfigurationError(
+                f"--compare {text!r} is not TOPIC=HOW with {' or '.join(By)}, for example "
+                f"--compare orders.totals=last"
+            )
+        chosen[topic] = By(how)
+    return chosen
 
 
 def _report(found: Diff) -> dict[str, Any]:
@@ -104,6 +136,8 @@ def _report(found: Diff) -> dict[str, Any]:
                 "beside": one.records[1],
                 "only_live": one.only[0],
                 "only_beside": one.only[1],
+                "compared": one.how.label,
+                "cut": one.cut,
                 "differences": [
                     {
                         "key": _text(difference.key),
@@ -154,7 +188,8 @@ def _lines(found: Diff) -> Iterator[str]:
         f"{_moment(found.times.first)} to {_moment(found.times.last)}"
     )
     for name, one in found.topics.items():
-        yield f"topic {name}: {_counted(one.records, one.only)}"
+        cut = f"; {one.cut:,} windows are cut by the range and not compared" if one.cut else ""
+        yield f"topic {name}, {one.how.label}: {_counted(one.records, one.only)}{cut}"
         for difference in one.differences:
             yield from _difference(difference)
     for name, table in found.tables.items():
@@ -164,6 +199,8 @@ def _lines(found: Diff) -> Iterator[str]:
         if table.left_out:
             yield f"  not compared: {', '.join(table.left_out)}"
     yield from (f"note: {note}" for note in found.notes)
+    if found.is_empty:
+        yield "note: there was nothing to compare"
     yield "equal" if found.is_equal else "DIFFERENT"
 
 

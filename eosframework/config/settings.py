@@ -82,6 +82,13 @@ class Ids(StrEnum):
     LEASED = "leased"
 
 
+class ForeignPartitioner(StrEnum):
+    """What a start does where keys of co-partitioned topics are not where murmur2 puts them."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
 class KafkaSettings(Section):
     """How to reach the cluster."""
 
@@ -144,6 +151,11 @@ class WorkerSettings(Section):
     start: Start = Start.EARLIEST
     """Where a partition starts that was never committed: earliest or latest. Tables start at the
     earliest: they need all of their rows."""
+
+    foreign_partitioner: ForeignPartitioner = ForeignPartitioner.REFUSE
+    """What a start does where a sample of the keys of topics that are joined, or kept together, is
+    not where murmur2 puts them, as with librdkafka's default partitioner: refuse, or warn where
+    producers place keys on purpose, alike in all of these topics."""
 
     ids: Ids = Ids.DERIVED
     """Transactional ids. derived: from application, sub-topology and partition. leased: from a pool

@@ -18,6 +18,7 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts, gather, persisted_topics, sink_topics, source_topics
 from eosframework.kafka.leases import task_names
+from eosframework.kafka.partitioners import KeySample, sample_keys
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.transactions.wire import SHARE
@@ -73,6 +74,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         tables_group = pool.submit(grouped.members, tables_group_of(graph.application))
         facts = grouped.ask("registry and committed offsets", grouped.facts)
         event_times = grouped.event_times(facts)
+        keys = grouped.ask("keys of co-partitioned topics", grouped.keys)
         told = coordinated.result()
         return Snapshot(
             taken_at=datetime.now(UTC),
@@ -97,6 +99,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             lacking=told.lacking,
             event_times=event_times,
             leases=leases,
+            keys=keys,
             persisted=persisted,
             tables_group=tables_group.result() if persisted else None,
         )
@@ -178,6 +181,12 @@ class _Grouped:
     def facts(self) -> Facts:
         registry = Registry(self._graph.application, self._settings, self._admin)
         return gather(self._graph, self._admin, registry)
+
+    def keys(self) -> Mapping[str, KeySample]:
+        """Return a sample of each topic whose keys meet those of another."""
+        found = {name: topic.found for name, topic in self._topics.items()}
+        counts = {n: f.partitions for n, f in found.items() if isinstance(f, TopicFacts)}
+        return sample_keys(self._graph, self._settings, self._admin, counts)
 
     def event_times(self, facts: Seen[Facts]) -> dict[str, Seen[EventTimes | None]]:
         """Return those of each source that exists and can be looked at."""

@@ -11,6 +11,7 @@ from eosframework.config import Settings
 from eosframework.doctor.findings import Seen
 from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts
+from eosframework.kafka.partitioners import KeySample
 from eosframework.kafka.transactions.coordinators import Listed
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.transactions.hanging import OpenTransaction
@@ -51,6 +52,7 @@ class Snapshot:
         event_times: by source; one that has no record is missing.
         leases: the tasks that have leased ids, those that would get one at a start included, by
             id; None: ids are derived.
+        keys: of topics whose keys meet those of others, a sample.
         persisted: topics that go to tables; some are inputs, some the application's own.
         tables_group: of what fills tables; None: nothing does.
     """
@@ -77,6 +79,7 @@ class Snapshot:
     lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
+    keys: Seen[Mapping[str, KeySample]]
     persisted: tuple[str, ...] = ()
     tables_group: Seen[GroupFacts] | None = None
 

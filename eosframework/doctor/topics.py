@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from eosframework.config import ForeignPartitioner
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import CHANGE_TOPIC, alter_topic
 from eosframework.doctor.snapshot import EventTimes, Snapshot, number_of
 from eosframework.kafka.facts import TopicFacts, Values
+from eosframework.kafka.partitioners import misplaced_keys
 
 
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -130,6 +132,14 @@ def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
                 )
 
 
+def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find co-partitioned inputs whose keys are not where murmur2 puts them."""
+    refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
+    for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
+        severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
+        yield Observation(f"topic {one.sample.topic}", one.found, mend=one.mend, severity=severity)
+
+
 def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:
     """Yield each source's event times with each output that they are written to as they are."""
     unseen: NotSeen | None = None
@@ -211,6 +221,16 @@ CHECKS = (
         "itself removes those that it has (database.keep_rows_seconds).",
         f"{CHANGE_TOPIC} retention.ms=-1",
         rows_retention,
+    ),
+    Check(
+        "partitioner",
+        Severity.ERROR,
+        "the keys of inputs that are joined, or kept together, where murmur2 puts them",
+        "A key that two topics have in different partitions is in two tasks, so what has the same "
+        "key does not meet, without an error; a worker refuses to start unless "
+        "worker.foreign_partitioner=warn.",
+        "partitioner=murmur2_random in the producers",
+        foreign_partitioners,
     ),
     Check(
         "batch-size",

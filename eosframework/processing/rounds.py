@@ -141,7 +141,11 @@ class CommitRounds:
             self._finish()
 
     def _finish(self) -> None:
-        """Wait for the answers, and tell each task what became of it (steps 5 to 7)."""
+        """Wait for the answers, and tell each task what became of it (steps 5 to 7).
+
+        Every task hears, whatever the news of another lead to: one that did not would take its
+        transaction for open, and say its part in the worker's last commit once more.
+        """
         if self._round is None:
             return
         round_, ready = self._round, self._in_round
@@ -152,20 +156,27 @@ class CommitRounds:
         for pace in self._paces_in_round:
             if stretched := pace.round_took(took_seconds, behind=self._is_behind):
                 self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        recycled: list[Bundle] = []
-        told = zip(ready, results, strict=True)
-        # What failed may end the worker, and its last commit must not repeat one that went well.
-        for bundle, result in sorted(told, key=lambda pair: pair[1].error is not None):
+        told = list(zip(ready, results, strict=True))
+        failures: list[Exception] = []
+        for bundle, result in told:
             self._counts.recycles += result.recycled
-            if result.error is None:
-                self._counts.commits += 1
-                bundle.committed()
-                if result.recycled:
-                    recycled.append(bundle)
-            else:
-                self._recovery.failed(bundle, result.error)
-        self._recovery.recycled(recycled)
+            try:
+                self._tell(bundle, result.error)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        self._recovery.recycled([b for b, r in told if r.error is None and r.recycled])
         self._on_finished([t for b in ready for t in b.tasks], round_.took_seconds)
+
+    def _tell(self, bundle: Bundle, error: TransactionError | None) -> None:
+        if error is not None:
+            self._recovery.failed(bundle, error)
+            return
+        self._counts.commits += 1
+        # Where a store does not take it, the last commit leaves out all that share the producer.
+        with bundle.whole():
+            bundle.committed()
 
     def _raise_failure(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -182,16 +193,32 @@ class CommitRounds:
         paces: Sequence[CommitPace],
         within_seconds: float | None = None,
     ) -> None:
+        """Let each say its part, and begin the round.
+
+        It begins with those that have, also if one that cannot ends the worker. Their results and
+        changes are in their transactions by then; asked again, they would say them twice.
+        """
         ready: list[Bundle] = []
         commits: list[Commit] = []
-        for bundle in bundles:
-            if not bundle.has_open_progress:
-                continue
-            try:
-                commits.append(bundle.commit())
-                ready.append(bundle)
-            except TransactionError as error:
-                self._recovery.failed(bundle, error)
+        try:
+            for bundle in bundles:
+                if not bundle.has_open_progress:
+                    continue
+                try:
+                    commits.append(bundle.commit())
+                    ready.append(bundle)
+                except TransactionError as error:
+                    self._recovery.failed(bundle, error)
+        finally:
+            self._start(ready, commits, paces, within_seconds)
+
+    def _start(
+        self,
+        ready: Sequence[Bundle],
+        commits: Sequence[Commit],
+        paces: Sequence[CommitPace],
+        within_seconds: float | None,
+    ) -> None:
         if self._round is not None:
             self._round.join(commits)
         elif commits:

@@ -290,15 +290,20 @@ class Worker:
         return min(wanted_seconds, self._rounds.remaining_seconds())
 
     def _distribute(self, fetched: Fetched) -> None:
+        """Give tasks what was fetched for them.
+
+        A task that is not running gets nothing. A rebalance within the fetch may have made it, and
+        what was fetched before is that of the task that had the partition: messages come again from
+        where the new one starts, and so does the end.
+        """
         self._membership = fetched.membership
-        owners = {partition: task for task in self.tasks.values() for partition in task.positions}
+        running = [task for task in self.tasks.values() if task.state is TaskState.RUNNING]
+        owners = {partition: task for task in running for partition in task.positions}
         for partition, messages in fetched.messages.items():
-            task = owners.get(partition)
-            if task is not None and task.state is TaskState.RUNNING:
+            if (task := owners.get(partition)) is not None:
                 task.add(partition, messages, fetched.membership)
         for partition, offset in fetched.ends.items():
-            task = owners.get(partition)
-            if task is not None:
+            if (task := owners.get(partition)) is not None:
                 task.reached_end(partition, offset)
 
     def _run_tasks(self) -> bool:

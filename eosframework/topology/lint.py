@@ -10,6 +10,7 @@ from eosframework.errors import TopologyError
 from eosframework.references import closest
 from eosframework.topology.lint_again import again_findings
 from eosframework.topology.lint_batches import batch_findings
+from eosframework.topology.lint_changes import change_findings
 from eosframework.topology.lint_joins import join_findings, key_findings
 from eosframework.topology.lint_schemas import kept_findings, schema_findings
 from eosframework.topology.lint_stores import store_findings
@@ -39,6 +40,7 @@ def lint(app: LoadedApp) -> list[Finding]:
     if not any(finding.severity is Severity.ERROR for finding in findings):
         findings.extend(key_findings(app))
         findings.extend(again_findings(app))
+        findings.extend(change_findings(app))
         findings.extend(kept_findings(app))
     unique = {(f.place, f.message): f for f in findings}
     return sorted(unique.values(), key=lambda finding: finding.place)

@@ -23,6 +23,7 @@ from eosframework.topology.parts import (
     connected_parts,
     in_order,
     name_of_part,
+    policies_in_force,
 )
 from eosframework.topology.spec import SinkSpec, SourceSpec, StreamSpec, TopologySpec
 from eosframework.topology.step_spec import GroupSpec, StepSpec
@@ -77,7 +78,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A topology without `group_by`.
+    """A topology without `group_by`, in which each stream states the `on_error` that holds in it.
 
     Args:
         app: with the streams cut.
@@ -103,6 +104,8 @@ class _Lowering:
         self._sources = dict(app.spec.sources)
         self._streams: dict[str, StreamSpec] = {}
         self._ways: dict[str, Way] = {}
+        self._policies = policies_in_force(app.spec)
+        """By stream and branch. Every piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._whole: dict[str, str] = {}
         """By each piece of a stream, the stream."""
@@ -128,7 +131,8 @@ class _Lowering:
     def _cut(self, name: str, stream: StreamSpec) -> None:
         """Add a stream, in as many pieces as it takes."""
         way = self._merged([self._ways[parent] for parent in stream.from_])
-        current, steps = stream, list[StepSpec]()
+        current = stream.model_copy(update={"on_error": self._policies[name]})
+        steps = list[StepSpec]()
         for step in stream.steps:
             if step.group_by is not None:
                 steps.append(select := StepSpec(select_key=step.group_by.by))
@@ -160,7 +164,7 @@ class _Lowering:
         if not way.new_key and not (way.behind and step.join.is_within):
             return step
         if other not in self._rekeyed:
-            whole = StreamSpec.model_validate({"from": other})
+            whole = StreamSpec.model_validate({"from": other, "on_error": self._policies[other]})
             self._rekeyed[other] = self._repartition(other, whole, [], None, self._ways[other])[0]
         join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
         return step.model_copy(update={"join": join})
@@ -193,7 +197,9 @@ class _Lowering:
                 "to": [SinkSpec(topic=topic, key=key, value=value)],
             }
         )
-        self._sources[tail] = SourceSpec(topic=topic, key=key, value=value, name=tail)
+        self._sources[tail] = SourceSpec(
+            topic=topic, key=key, value=value, name=tail, on_error=stream.on_error
+        )
         self._repartitions[topic] = head, group.partitions if group else None
         way = self._ways[tail] = Way(key, value)
         return stream.model_copy(update={"from_": (tail,)}), way

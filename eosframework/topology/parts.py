@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eosframework.topology.spec import StreamSpec, TopologySpec
+from eosframework.topology.spec import Policy, StreamSpec, TopologySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,23 @@ def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
         for name in ready:
             del waiting[name]
     return done, _in_cycle(waiting)
+
+
+def policies_in_force(spec: TopologySpec) -> dict[str, Policy | None]:
+    """Return the `on_error` that holds in each stream and branch; None: nobody declared one.
+
+    A stream that declares none takes over that of what it reads; of several the first that has
+    one, whether it declared it or took it over itself.
+    """
+    found: dict[str, Policy | None] = {}
+    for name in in_order(spec)[0]:
+        stream = spec.streams[name]
+        policy = stream.on_error
+        for parent in stream.from_:
+            policy = policy or found.get(parent)
+        for member in (name, *stream.branch_names):
+            found[member] = policy
+    return found
 
 
 def _in_cycle(waiting: dict[str, set[str]]) -> list[str]:

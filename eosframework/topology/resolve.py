@@ -110,11 +110,10 @@ class _Resolver:
         )
 
     def _set_policies(self, ordered: list[str]) -> None:
-        """A stream without a policy has that of the first stream it reads that has one."""
+        """Every stream of a lowered spec states the policy that holds in it."""
         for name in ordered:
             stream = self._spec.streams[name]
-            inherited = (self._policies[p] for p in stream.from_ if p in self._policies)
-            policy = _on_error(stream.on_error) or next(inherited, OnError())
+            policy = _on_error(stream.on_error) or OnError()
             for member in (name, *stream.branch_names):
                 self._policies[member] = policy
 

@@ -323,7 +323,7 @@ class StreamSpec(Declared):
 
     on_error: Policy | None = None
     """For a record for which a step or a sink fails: fail, skip, or {dead_letter: TOPIC}.
-    Default: that of the stream it reads, else fail."""
+    Default: that of the stream it reads, of several the first that has one, else fail."""
 
     to: Annotated[tuple[AnySink, ...], BeforeValidator(_sinks)] = ()
     """Topics and tables that the records are written to."""

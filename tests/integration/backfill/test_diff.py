@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,20 @@ from confluent_kafka import Producer
 from pydantic import SecretStr
 
 from eosframework.backfill.api import Backfill
+from eosframework.backfill.comparing_by import By, Comparison
 from eosframework.backfill.diff import Diff, compare
-from eosframework.backfill.topic_diff import How
+from eosframework.backfill.topic_diff import How, TimeRange, compare_rows
 from eosframework.config import DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import ConfigurationError
+from eosframework.records import WindowResult
+from eosframework.serdes import WINDOW
+from eosframework.topology.graph import Window, WindowKind
 from eosframework.topology.loader import load_app
 from tests.conftest import KafkaService
 from tests.support.tables import TablesWorld
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPOLOGY = """\
 application: NAME
@@ -39,6 +43,12 @@ streams:
       - group_by: {by: "tests.support.functions:tens", key: string}
       - count: {}
     to: {topic: NAME.totals, value: json}
+  windows:
+    from: numbers
+    steps:
+      - group_by: {by: "tests.support.functions:tens", key: string}
+      - count: {window: {tumbling: 100ms}}
+    to: NAME.windows
 """
 RECORDS = 500
 FIRST = 1_700_000_000_000
@@ -58,11 +68,16 @@ class Sides(TablesWorld):
     def put_live(self) -> None:
         """Write what live workers would have."""
         totals: Counter[str] = Counter()
+        windows: Counter[tuple[str, int]] = Counter()
         for n in range(self.fed):
             key = str(n % 10)
             totals[key] += 1
             self.put("doubled", {"n": 2 * n}, key=str(n), at=n)
             self.put("totals", totals[key], key=key, at=n)
+            start = (FIRST + n) // 100 * 100
+            windows[key, start] += 1
+            window = {"start": start, "end": start + 100, "value": windows[key, start]}
+            self.put("windows", window, key=key, at=n)
         self.flush()
         self.see(f"INSERT INTO doubled SELECT 2 * n FROM generate_series(0, {self.fed - 1}) AS n")
 
@@ -84,7 +99,7 @@ class Sides(TablesWorld):
             self.settings(),
             "again",
             "v2",
-            How(**{"last": False, "headers": False, "limit": 20, **how}),
+            How(**how),
             where=None,
         )
 
@@ -113,6 +128,60 @@ def sides(
     made.stop()
 
 
+Written = tuple[str, bytes | None, int]
+"""Key, value and time, in the order of the partition."""
+
+
+def rows_of(spark: SparkSession, records: Sequence[Written]) -> DataFrame:
+    rows = [(0, n, time, key.encode(), value) for n, (key, value, time) in enumerate(records)]
+    schema = "partition int, offset bigint, timestamp bigint, key binary, value binary"
+    return spark.createDataFrame(rows, schema)
+
+
+def result(start: int, value: int | None, size: int = 100) -> bytes:
+    """A window's result as a worker writes it."""
+    return WINDOW.encode(WindowResult(start, start + size, value))
+
+
+def test_windows_are_compared_by_key_and_window_and_what_the_range_cuts_is_told_apart(
+    spark: SparkSession,
+) -> None:
+    """Compared by key alone it was 6 of these 78 windows, the last of each key."""
+    windows = Comparison(By.LAST, Window(WindowKind.TUMBLING, 100, grace_ms=50))
+    keys, starts = [f"k{n}" for n in range(6)], [100 * n for n in range(13)]
+    updates: list[Written] = [
+        (key, result(start, count), start + count)
+        for start in starts
+        for count in (1, 2)
+        for key in keys
+    ]
+    live: list[Written] = [
+        *updates,
+        # Live had begun an earlier window before the range, and went on with one behind it.
+        ("k0", result(0, 9), 90),
+        ("k1", result(1200, 5), 1240),
+        # A session that another record has made longer is gone under its former bounds.
+        ("k", result(500, 1, 5), 505),
+        ("k", result(500, None, 5), 505),
+    ]
+    # The same updates in another order, which they do not have, but for one that is wrong.
+    beside = [
+        (key, result(300, 7) if (key, time) == ("k2", 302) else value, time)
+        for key, value, time in sorted(updates, key=lambda record: record[0])
+    ]
+    sides = rows_of(spark, live), rows_of(spark, beside)
+
+    found = compare_rows(*sides, TimeRange(1, 1249, is_cut=True), windows, How())
+    assert (found.records, found.only, found.cut) == ((78, 78), (1, 1), 2)
+    [difference] = found.differences
+    assert (difference.key, difference.counts) == (b"k2", (1, 1))
+    assert difference.beside is not None
+    assert difference.beside.value == result(300, 7)
+
+    whole = compare_rows(*sides, TimeRange(), windows, How())
+    assert (whole.records, whole.only, whole.cut) == ((78, 78), (3, 3), 0)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
@@ -130,7 +199,12 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     assert equal.times.first == FIRST
     assert equal.times.last == FIRST + RECORDS - 1
     assert equal.topics[f"{name}.doubled"].records == (RECORDS, RECORDS)
-    assert equal.topics[f"{name}.totals"].records == (RECORDS, RECORDS)
+    assert equal.topics[f"{name}.totals"].records == (10, 10)
+    assert equal.topics[f"{name}.windows"].records == (10 * RECORDS // 100, 10 * RECORDS // 100)
+    assert equal.topics[f"{name}.windows"].how.label == "last value of each key and window"
+    by_record = sides.compare(spark, by=By.RECORDS)
+    assert by_record.is_equal
+    assert by_record.topics[f"{name}.windows"].records == (RECORDS, RECORDS)
     assert equal.tables["doubled"].rows == (RECORDS, RECORDS)
 
     sides.put("doubled", {"n": 8}, key="4", at=4)
@@ -139,7 +213,7 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     sides.put("totals", 999, key="3", at=200)
     sides.flush()
     sides.see("DELETE FROM doubled_v2 WHERE n = 14")
-    found = sides.compare(spark)
+    found = sides.compare(spark, topics={f"{name}.totals": By.RECORDS})
     assert not found.is_equal
     doubled = found.topics[f"{name}.doubled"]
     assert doubled.only == (1, 1)
@@ -152,7 +226,7 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     assert found.tables["doubled"].only == (1, 0)
     assert found.tables["doubled"].examples[0] == [{"n": 14}]
 
-    last = sides.compare(spark, last=True, limit=1)
+    last = sides.compare(spark, by=By.LAST, limit=1)
     assert last.topics[f"{name}.totals"].only == (1, 1)
     [difference] = last.topics[f"{name}.totals"].differences
     assert difference.key == b"3"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from eosframework.backfill.comparing_by import By, Comparison
 from eosframework.backfill.diff import Diff
 from eosframework.backfill.job import Job
 from eosframework.backfill.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
-from eosframework.cli.backfill_diff import _lines, _report
+from eosframework.cli.backfill_diff import _lines, _report, _topics_by
 from eosframework.database.comparing import ComparedTables
+from eosframework.errors import ConfigurationError
+from eosframework.topology.graph import Window, WindowKind
 
 JOB = Job(application="flights_v2", name="january", fingerprint={}, suffix="v2", created_at=0)
 EQUAL = ComparedTopics((10, 10), (0, 0), ())
@@ -29,7 +34,7 @@ def test_differences_are_listed_with_their_coordinates() -> None:
     lines = list(_lines(diff(DIFFERENT, {"late": TABLES})))
     assert lines == [
         "job january with suffix v2, records with event times from 1970-01-01T00:00:01.000Z to any",
-        "topic flights.late: 10 live, 11 beside; 0 only live, 1 only beside",
+        "topic flights.late, record by record: 10 live, 11 beside; 0 only live, 1 only beside",
         "  key UA: 1 live, 2 beside",
         f"    live [0]@5 at 1970-01-01T00:00:01.000Z: {'x' * 200}…",
         "    beside [1]@7 at 1970-01-01T00:00:01.000Z: \\xff",
@@ -63,3 +68,27 @@ def test_the_report_has_everything_as_data() -> None:
         "beside": {"partition": 1, "offset": 8, "timestamp": 2000, "value": None},
     }
     assert report["tables"]["late"]["rows_only_live"] == [{"n": 14}]
+
+
+def test_windows_that_the_range_cuts_are_told_and_no_difference() -> None:
+    comparison = Comparison(By.LAST, Window(WindowKind.TUMBLING, 100))
+    found = diff(ComparedTopics((78, 77), (0, 0), (), comparison, 1), {})
+    assert found.is_equal
+    assert list(_lines(found))[1] == (
+        "topic flights.late, last value of each key and window: 78 live, 77 beside, equal; 1 "
+        "windows are cut by the range and not compared"
+    )
+    topic = _report(found)["topics"]["flights.late"]
+    assert (topic["compared"], topic["cut"]) == ("last value of each key and window", 1)
+
+
+def test_a_comparison_of_nothing_says_so() -> None:
+    found = diff(ComparedTopics((0, 0), (0, 0), ()), {})
+    assert list(_lines(found))[-2:] == ["note: there was nothing to compare", "equal"]
+
+
+def test_how_topics_are_compared_is_read_or_refused() -> None:
+    assert _topics_by(["a.b=last", "c=records"]) == {"a.b": By.LAST, "c": By.RECORDS}
+    for text in ("a", "=last", "a=first"):
+        with pytest.raises(ConfigurationError, match="is not TOPIC=HOW with records or last"):
+            _topics_by([text])

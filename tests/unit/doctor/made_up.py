@@ -117,6 +117,7 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         lacking={"shop-big-0": Seen("")},
         event_times={"orders": Seen(EventTimes(ms(hours=1), ms(minutes=1)))},
         leases=Seen(None),
+        keys=Seen({}),
     )
     return replace(healthy, **changes)
 

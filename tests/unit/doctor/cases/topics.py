@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+from zlib import crc32
 
 from eosframework.doctor.findings import Seen
-from eosframework.doctor.snapshot import EventTimes
+from eosframework.doctor.snapshot import EventTimes, Snapshot
 from eosframework.kafka.facts import TopicFacts
+from eosframework.kafka.partitioners import KeySample
+from eosframework.kafka.placing import partition_of
+from eosframework.topology.reading import read_yaml
+from eosframework.topology.resolve import resolve
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import (
     GRAPH,
     TOPIC_VALUES,
+    facts,
     ms,
     snapshot,
     topic,
     with_properties,
     with_tables,
     with_topic,
+    with_worker,
 )
 
+JOINED = """\
+application: shop
+sources:
+  orders: {topic: orders, key: string, value: json}
+  planes: {topic: planes, key: string, value: json, table: true}
+streams:
+  big: {from: orders, steps: [join: {with: planes, by: "builtins:max"}], to: large}
+"""
 OLD = {"orders": Seen(EventTimes(ms(days=6000), ms(days=5999)))}
 AHEAD = {"orders": Seen(EventTimes(ms(hours=0), ms(hours=-9)))}
+
+
+def joined_by_crc32(**worker: Any) -> Snapshot:
+    """An application that joins two topics, one of which librdkafka has filled by its default."""
+    graph = resolve(read_yaml(JOINED, "app.yaml"))
+    keys = [f"key {number}".encode() for number in range(50)]
+    samples = {
+        "orders": KeySample("orders", 8, frozenset((key, crc32(key) % 8) for key in keys)),
+        "planes": KeySample("planes", 8, frozenset((key, partition_of(key, 8)) for key in keys)),
+    }
+    known = Seen(facts(topics=dict.fromkeys(("orders", "planes", "large"), topic())))
+    return replace(with_worker(**worker), graph=graph, keys=Seen(samples), facts=known)
+
 
 CASES = [
     Case(
@@ -92,6 +121,20 @@ CASES = [
         lambda: with_topic("large", topic(cleanup_policy="compact")),
         "cleanup.policy=compact",
         "cleanup.policy=delete",
+    ),
+    Case(
+        "partitioner",
+        E,
+        joined_by_crc32,
+        "murmur2 does not explain the partition of ",
+        "partitioner=murmur2_random in the producers of orders",
+    ),
+    Case(
+        "partitioner",
+        W,
+        lambda: joined_by_crc32(foreign_partitioner="warn"),
+        "(CRC32 does: librdkafka's default)",
+        "worker.foreign_partitioner=warn",
     ),
     Case(
         "batch-size",
