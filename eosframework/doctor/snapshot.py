@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -38,7 +38,7 @@ class Snapshot:
         sources: topics that the application reads.
         sinks: topics that it writes and names.
         topics: those, the registry and the brokers' own.
-        brokers: by id.
+        brokers: their settings by id; not seen where one of them did not tell.
         producer: the effective properties of a task's producer.
         consumer: those of the worker's consumer.
         refused_properties: why librdkafka does not take them.
@@ -53,6 +53,7 @@ class Snapshot:
             id; None: ids are derived.
         persisted: topics that go to tables; some are inputs, some the application's own.
         tables_group: of what fills tables; None: nothing does.
+        some_brokers: settings of those that told, where not all did.
     """
 
     taken_at: datetime
@@ -78,6 +79,7 @@ class Snapshot:
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
     persisted: tuple[str, ...] = ()
+    some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
     tables_group: Seen[GroupFacts] | None = None
 
     @property
