@@ -20,6 +20,10 @@ from eosframework.state import state_backend
 from eosframework.state.memory import MemoryState
 from eosframework.topology.graph import Graph
 
+HELD_SHARE = 1.5
+"""How long an open transaction in a changelog is waited for, in transaction timeouts: brokers end
+one of this application's own within one, and their look at the clock, unless it hangs."""
+
 
 def local_state(
     graph: Graph,
@@ -73,7 +77,11 @@ def local_state(
         backend,
         stores,
         tasks,
-        Restoring(log, kept_seconds),
+        Restoring(
+            log,
+            kept_seconds,
+            held_seconds=HELD_SHARE * settings.worker.transaction_timeout_seconds,
+        ),
         shared,
         _global_tables(graph, partitions, log),
         MemoryState(),

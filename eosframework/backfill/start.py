@@ -271,6 +271,7 @@ def _refuse_running(graph: Graph, facts: Facts, admin: ClusterAdmin) -> None:
         for topic in changelog_topics(graph)
         for number in range(facts.partitions[topic])
     ]
-    filled = [p for p, (first, end) in admin.log_bounds(changelogs).items() if first < end]
+    ends = admin.high_watermarks(changelogs)
+    filled = [p for p, (first, _) in admin.log_bounds(changelogs).items() if first < ends[p]]
     if filled:
         raise StartRefused(f"changelog {sorted(filled)[0]} holds records. {why}")

@@ -101,8 +101,9 @@ class KafkaSettings(Section):
     EOS_SECRETS_DIR, for example kafka.properties.sasl.password; they are never shown."""
 
     assume_transaction_verification: bool = False
-    """Start although the brokers' transaction.partition.verification.enable cannot be read.
-    Only set it when you know that it is on: without it a delayed frame can tear a transaction."""
+    """Start although a broker's version and transaction.partition.verification.enable cannot be
+    read. Only set it when you know that every broker is Kafka 4.0 or later and has it on: otherwise
+    a delayed frame can tear a transaction."""
 
     request_timeout_seconds: float = Field(default=10.0, gt=0)
     """Seconds after which an unanswered call to a broker counts as failed."""

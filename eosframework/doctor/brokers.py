@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from eosframework.config import Guarantee
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import IN_PROPERTIES, restart_with
 from eosframework.doctor.snapshot import Snapshot, number_of
-from eosframework.kafka.verification import SETTING, unverified
+from eosframework.kafka.verification import SETTING, shortcoming, tells
 
 WEEK_MINUTES = 7 * 24 * 60
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 def verification(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that do not verify transactions, if any are to be made."""
+    """Find brokers that do not rule delayed frames out, if transactions are to be made."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    try:
-        brokers = snapshot.brokers.read()
-    except NotSeen:
+    brokers, all_told = snapshot.some_brokers, False
+    with suppress(NotSeen):
+        brokers, all_told = snapshot.brokers.read(), True
+    for broker, values in brokers.items():
+        if wrong := shortcoming(values):
+            yield Observation(
+                f"broker {broker}",
+                wrong.found,
+                wrong.expected,
+                wrong.remedy if wrong.expected != "true" else None,
+                wrong.consequence,
+            )
+    mute = [f"broker {broker}" for broker, values in brokers.items() if not tells(values)]
+    if mute or not all_told:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(
-            "all brokers",
-            f"{SETTING} cannot be read",
-            mend="grant DescribeConfigs on the cluster, or, if you know that it is on: "
+            ", ".join(mute) if all_told else "the brokers that did not tell",
+            f"{SETTING} and the version cannot be read",
+            mend="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
             "--set kafka.assume_transaction_verification=true",
             severity=Severity.WARNING if assumed else Severity.ERROR,
         )
-        return
-    for broker, values in brokers.items():
-        if unverified(broker, values):
-            value = values.get(SETTING)
-            found = f"{SETTING}={value}" if value else "older than Kafka 3.6"
-            mend = None if value else "upgrade the brokers to Kafka 3.6 or later"
-            yield Observation(f"broker {broker}", found, mend=mend)
 
 
 def versions(snapshot: Snapshot) -> Iterator[Observation]:
@@ -130,9 +135,9 @@ CHECKS = (
     Check(
         "transaction-verification",
         Severity.ERROR,
-        "transaction.partition.verification.enable=true at every broker (Kafka 3.6, KIP-890)",
-        "Without it a delayed frame of a fenced producer is written all the same, and tears a "
-        "transaction.",
+        "Kafka 4.0 or later with transaction.partition.verification.enable=true at every broker",
+        "Otherwise a delayed frame of a fenced producer is written all the same, and tears a "
+        "transaction, or takes away the offsets that the next one commits.",
         "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
         "transaction.partition.verification.enable=true",
         verification,

@@ -13,7 +13,6 @@ from eosframework.doctor.asking_coordinators import ask_coordinators, seen
 from eosframework.doctor.event_times import next_event_times
 from eosframework.doctor.findings import Seen, Unseen, not_asked
 from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
-from eosframework.errors import StartRefused
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
 from eosframework.kafka.guards import Facts, gather, persisted_topics, sink_topics, source_topics
@@ -36,6 +35,8 @@ T = TypeVar("T")
 
 REACH_SHARE = 0.4
 """Of `kafka.request_timeout_seconds`: so long is waited for a cluster that may not be there."""
+
+BROKERS = "settings of the brokers"
 
 PARTS_AT_ONCE = 8
 """A broker that hangs keeps every question about it waiting; they wait at the same time."""
@@ -66,7 +67,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             {} if isinstance(leases.found, Unseen) else leases.found,
             has_transactions=_may_exist(topics[TRANSACTION_STATE]),
         )
-        brokers = pool.submit(seen, "settings of the brokers", partial(_brokers, admin))
+        brokers = pool.submit(seen, BROKERS, admin.broker_settings)
         allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
         refused = pool.submit(refused_properties, graph.application, settings)
         grouped = _Grouped(graph, within, admin, topics)
@@ -84,7 +85,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             sinks=tuple(sink_topics(graph)),
             registry=registry_topic(graph.application),
             topics=topics,
-            brokers=brokers.result(),
+            brokers=_all(brokers.result()),
+            some_brokers=_some(brokers.result()),
             producer=effective_producer(settings, _smallest_bytes(topics), graph.application),
             consumer=effective_consumer(graph.application, settings),
             refused_properties=tuple(refused.result()),
@@ -117,15 +119,24 @@ def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
     return settings.model_copy(update={"request_timeout_seconds": seconds})
 
 
-def _brokers(admin: ClusterAdmin) -> Mapping[int, Values]:
-    settings = admin.broker_settings()
-    unread = sorted(broker for broker, values in settings.items() if values is None)
+def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
+    """Return the settings of all brokers; not seen where one did not tell."""
+    if isinstance(asked.found, Unseen):
+        return Seen(asked.found)
+    unread = sorted(broker for broker, values in asked.found.items() if values is None)
     if unread:
-        raise StartRefused(
+        reason = (
             f"broker {', '.join(map(str, unread))} did not tell; grant DescribeConfigs on the "
             f"cluster, and see whether it is up"
         )
-    return {broker: values for broker, values in settings.items() if values is not None}
+        return Seen(Unseen(BROKERS, reason))
+    return Seen(_some(asked))
+
+
+def _some(asked: Seen[dict[int, Values | None]]) -> Mapping[int, Values]:
+    """Return the settings of the brokers that told."""
+    answers = {} if isinstance(asked.found, Unseen) else asked.found
+    return {broker: values for broker, values in answers.items() if values is not None}
 
 
 def _topic(admin: ClusterAdmin, name: str) -> tuple[str, Seen[TopicFacts]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -39,7 +39,7 @@ class Snapshot:
         sources: topics that the application reads.
         sinks: topics that it writes and names.
         topics: those, the registry and the brokers' own.
-        brokers: by id.
+        brokers: their settings by id; not seen where one of them did not tell.
         producer: the effective properties of a task's producer.
         consumer: those of the worker's consumer.
         refused_properties: why librdkafka does not take them.
@@ -55,6 +55,7 @@ class Snapshot:
         keys: of topics whose keys meet those of others, a sample.
         persisted: topics that go to tables; some are inputs, some the application's own.
         tables_group: of what fills tables; None: nothing does.
+        some_brokers: settings of those that told, where not all did.
     """
 
     taken_at: datetime
@@ -81,6 +82,7 @@ class Snapshot:
     leases: Seen[Mapping[str, TransactionalId] | None]
     keys: Seen[Mapping[str, KeySample]]
     persisted: tuple[str, ...] = ()
+    some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
     tables_group: Seen[GroupFacts] | None = None
 
     @property

@@ -33,7 +33,11 @@ from eosframework.errors import ComponentFailed, ConfigurationError, EosError
 
 CLUSTER_SIZES = (1, 3)
 
+FEATURES = ("--feature=transaction.version=2",)
+"""What new clusters are formatted with."""
+
 _FORMATTED = "formatted"
+
 _QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _LASTING_JVM = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
@@ -271,7 +275,7 @@ def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
             "format",
             f"--cluster-id={layout.cluster_id}",
             f"--config={directory / 'server.properties'}",
-            "--feature=transaction.version=2",
+            *FEATURES,
         ]
         running.append(
             (

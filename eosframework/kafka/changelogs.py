@@ -27,12 +27,20 @@ class KafkaChangelogs:
         self._admin = admin
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
-        """Return where each changelog begins and ends now.
+        """Return the first offset and the last stable one of each changelog.
 
         Raises:
             ClusterUnreachable: no broker answered in time.
         """
         return self._admin.log_bounds(partitions)
+
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each changelog.
+
+        Raises:
+            ClusterUnreachable: no broker answered in time.
+        """
+        return self._admin.high_watermarks(partitions)
 
     def open(self, ranges: Bounds) -> ChangelogReading:
         """Begin to read ranges: from the first offset to before the second."""

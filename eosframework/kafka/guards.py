@@ -41,7 +41,7 @@ from eosframework.kafka.upgrades import (
     topology_entry,
     unread_ways,
 )
-from eosframework.kafka.verification import require_verified
+from eosframework.kafka.verification import require_answered
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import (
@@ -127,9 +127,10 @@ def check_start(
         facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
     refuse(graph, settings, facts)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
-        require_verified(
+        require_answered(
             settings.kafka.bootstrap_servers,
             facts.brokers,
+            admin.broker_settings,
             assume=settings.kafka.assume_transaction_verification,
         )
     source = source or DerivedIds()

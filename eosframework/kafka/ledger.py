@@ -60,7 +60,8 @@ class RegistryLedger:
         new = [p.topic_partition for p in committed if p.offset is None]
         if not new:
             return list(committed)
-        refuse_lost_offsets(self._application, self._refreshed(), committed)
+        # Without a marker they start as if they were new, so none may be hidden.
+        refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
         early = [p for p in new if self._start is Start.EARLIEST or p.topic in self._whole_topics]
         late = [p for p in new if p not in early]
         offsets = {
@@ -144,9 +145,13 @@ class RegistryLedger:
             raise Retriable(str(error)) from error
 
     def _refreshed(self) -> Registered:
-        """Read the registry on; a broker that leads it may have been lost just now."""
+        """Read the registry on."""
+        return self._asked(self._registry.refresh)
+
+    def _asked(self, question: Callable[[], Registered]) -> Registered:
+        """Ask the registry; a broker that leads it may have been lost just now."""
         try:
-            return self._registry.refresh()
+            return question()
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 

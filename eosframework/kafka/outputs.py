@@ -32,7 +32,7 @@ class KafkaOutputs:
         client: librdkafka properties that reach the cluster, and further ones of the user's.
         transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
         request_timeout_seconds: an answer about offsets that takes longer does not come.
-        assume_transaction_verification: start although the brokers' setting cannot be read.
+        assume_transaction_verification: start although the brokers' settings cannot be read.
         topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
         watch: looks at this process's connections.

@@ -65,7 +65,7 @@ class TransactionalProducer:
         watch: looks at this process's connections; None: the one all producers share.
         protection: False only to measure what the protection costs, and in tests that show what
             it is for: nothing is recycled, as with a bare producer.
-        assume_transaction_verification: start although the brokers' setting cannot be read.
+        assume_transaction_verification: start although the brokers' settings cannot be read.
         properties: more of them, as keywords.
 
     Raises:

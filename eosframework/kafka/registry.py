@@ -14,6 +14,10 @@ other's:
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
 
 Other owners of progress (relays, backfills) add keys of their own; they are kept as they are.
+
+What an open transaction wrote holds back what was written behind it. Entries that are never written
+in a transaction (`WRITTEN_ALONE`) count from the moment they are in the log, so they are read there
+as well; for `committed` a reader waits where it matters (`Registry.settled`).
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
 from eosframework.kafka.access import registry_access
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.decided import settled_end
 from eosframework.kafka.permissions import refuse_denied
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.snapshot import read_ranges
@@ -41,6 +46,11 @@ VERSION = 1
 APPLICATION = "application"
 IDS = "ids"
 RESET = "reset"
+
+WRITTEN_ALONE = frozenset(
+    {APPLICATION, "topic", "owner", "leased", "sharing", IDS, "topology", RESET}
+)
+"""Kinds of entries that no transaction holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,7 @@ class Registry:
         replication_factor: int | None = None,
     ) -> None:
         self.topic = registry_topic(application)
+        self._partition = TopicPartition(self.topic, 0)
         self._application = application
         self._settings = settings
         self._admin = admin
@@ -179,23 +190,50 @@ class Registry:
         refuse_denied([registry_access(self._application)], {("Topic", self.topic): allowed})
 
     def refresh(self) -> Registered:
-        """Read what came since the last time and return everything.
+        """Read what came since the last time and return everything; waits for no transaction.
 
-        What an open transaction holds back is not seen: it is not committed either.
+        Behind one that is open, only what was written alone is seen.
 
         Raises:
             ClusterUnreachable: it was not read to its end within the deadline.
         """
-        partition = TopicPartition(self.topic, 0)
         if not self._admin.describe_topics([self.topic])[self.topic].exists:
             return self._state
-        first, end = self._admin.log_bounds([partition])[partition]
+        written = self._admin.high_watermarks([self._partition])[self._partition]
+        stable = self._read_committed()
+        ahead: dict[str, Any] = {}
+        if stable < written:
+            open_range = {self._partition: (stable, written)}
+            for _, messages in read_ranges(self._settings, open_range, undecided=True):
+                for message in messages:
+                    if _kind(message.key()) in WRITTEN_ALONE:
+                        _take(ahead, message.key(), message.value())
+        return self._interpreted(ahead)
+
+    def settled(self) -> Registered:
+        """Return everything that was committed when this was asked.
+
+        Raises:
+            ClusterUnreachable: it was not read to its end within the deadline, or a transaction
+                that is open in it did not end within that.
+        """
+        settled_end(self._admin, self._partition, self._settings.request_timeout_seconds)
+        self._read_committed()
+        return self._interpreted({})
+
+    def _read_committed(self) -> int:
+        """Read on to the last stable offset, and return that."""
+        first, stable = self._admin.log_bounds([self._partition])[self._partition]
         start = max(first, self._next_offset)
-        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+        for _, messages in read_ranges(self._settings, {self._partition: (start, stable)}):
             for message in messages:
-                self._take(message.key(), message.value())
-        self._next_offset = max(end, self._next_offset)
-        self._state = interpret(self._entries)
+                _take(self._entries, message.key(), message.value())
+        self._next_offset = max(stable, self._next_offset)
+        return stable
+
+    def _interpreted(self, ahead: Mapping[str, Any]) -> Registered:
+        entries = {**self._entries, **ahead}
+        self._state = interpret({k: v for k, v in entries.items() if v is not None})
         return self._state
 
     def write(self, entries: Mapping[str, Any]) -> None:
@@ -249,13 +287,15 @@ class Registry:
             None,
         )
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
-        if key is None:
-            return
-        if value is None:
-            self._entries.pop(key.decode(), None)
-        else:
-            self._entries[key.decode()] = orjson.loads(value)
+
+def _kind(key: bytes | None) -> str:
+    return (key or b"").decode().partition("/")[0]
+
+
+def _take(entries: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
+    """Note an entry; None: it was taken out."""
+    if key is not None:
+        entries[key.decode()] = None if value is None else orjson.loads(value)
 
 
 def topic_key(topic: str) -> str:

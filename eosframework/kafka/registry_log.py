@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import ClusterUnreachable
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.decided import decided_end, settled_end
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.processing.ports import Output
@@ -22,7 +22,6 @@ from eosframework.records import TopicPartition
 from eosframework.txnid import registry_topic
 
 FIRST_TAIL_RECORDS = 2000
-LOOK_SECONDS = 0.01
 
 
 class RegistryLog:
@@ -67,7 +66,8 @@ class RegistryLog:
         Raises:
             ClusterUnreachable: nobody answered, or a transaction stays in doubt.
         """
-        return self._read_to(self._settled_end(), prefix, keys)
+        end = settled_end(self._admin, self._partition, self._settle_seconds)
+        return self._read_to(end, prefix, keys)
 
     def decided(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
         """Return what is committed and not behind a transaction in doubt; waits for nothing.
@@ -92,7 +92,7 @@ class RegistryLog:
         Raises:
             ClusterUnreachable: nobody answered.
         """
-        return self._decided_within(within_seconds) is not None
+        return decided_end(self._admin, self._partition, within_seconds) is not None
 
     def undecided(self) -> set[str]:
         """Return the keys of entries at or behind the first transaction that is not decided.
@@ -136,28 +136,6 @@ class RegistryLog:
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write entries outside any transaction; see `Registry.write`."""
         Registry(self._application, self._settings, self._admin).write(entries)
-
-    def _settled_end(self) -> int:
-        end = self._decided_within(self._settle_seconds)
-        if end is None:
-            raise ClusterUnreachable(
-                f"a transaction in {self._partition} was not decided within "
-                f"{self._settle_seconds:g} s, so what is committed there is not known; see "
-                f"`eosframework txn hanging`"
-            )
-        return end
-
-    def _decided_within(self, seconds: float) -> int | None:
-        """Return an offset before which all is decided that is written now; None: it is not yet."""
-        partition, written = self._partition, self.written_end()
-        deadline = time.monotonic() + seconds
-        while True:
-            end = self._admin.log_bounds([partition])[partition][1]
-            if end >= written:
-                return end
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(LOOK_SECONDS)
 
     def _read_to(self, end: int, prefix: str, keys: Collection[str] | None) -> dict[str, Any]:
         first = self._admin.log_bounds([self._partition])[self._partition][0]

@@ -1,8 +1,9 @@
 """Global tables: topics that each process has whole, to look rows up by any key.
 
 They are read outside the group, from the first offset of every partition; no task runs before all
-that was there at the start has been read. Afterwards they follow their topics. They are no part of
-any transaction: a lookup finds the row as it is now, so processing the same records again may give
+that was there at the start has been read. What is behind an open transaction was there, too, so the
+tables wait until that has ended. Afterwards they follow their topics. They are no part of any
+transaction: a lookup finds the row as it is now, so processing the same records again may give
 something else.
 """
 
@@ -23,6 +24,9 @@ SLICE_SECONDS = 0.1
 """How long one turn reads until the tables are complete."""
 
 RETRY_SECONDS = 1.0
+
+HELD_SECONDS = 10.0
+"""After so long without a record it is told what is still to be read."""
 
 Rows = dict[bytes, tuple[bytes, int]]
 """By encoded key, the encoded row and its timestamp in milliseconds."""
@@ -49,6 +53,8 @@ class GlobalTables:
     _filled: dict[str, Rows] = field(init=False, default_factory=dict[str, Rows])
     _began_at: float = field(init=False, default=0.0)
     _not_before: float = field(init=False, default=0.0)
+    _came_at: float | None = field(init=False, default=None)
+    """When something was read last; None: it was told that nothing came."""
 
     def __post_init__(self) -> None:
         self.topics = {topic: {} for topic in self.partitions}
@@ -67,6 +73,7 @@ class GlobalTables:
             self._begin()
         elif self._ends:
             self._read(self._reading, SLICE_SECONDS)
+            self._tell(self._reading)
             self._finish()
         else:
             self._read(self._reading, 0.0)
@@ -86,13 +93,14 @@ class GlobalTables:
             TopicPartition(t, n) for t, count in self.partitions.items() for n in range(count)
         ]
         try:
+            ends = self.log.written_ends(wanted)
             bounds = self.log.bounds(wanted)
         except ClusterUnreachable as error:
             _events().warning("global_tables_retried", error=str(error))
             self._not_before = self.clock() + RETRY_SECONDS
             return
-        self._began_at = self.clock()
-        self._ends = {partition: end for partition, (_, end) in bounds.items()}
+        self._began_at = self._came_at = self.clock()
+        self._ends = dict(ends)
         self._filled = {topic: {} for topic in self.partitions}
         self._reading = self.log.open({p: (first, sys.maxsize) for p, (first, _) in bounds.items()})
         self._finish()
@@ -105,6 +113,8 @@ class GlobalTables:
             _events().warning("global_tables_retried", error=str(error))
             self.close()
             return
+        if batches:
+            self._came_at = self.clock()
         for partition, messages in batches.items():
             rows = tables[partition.topic]
             for message in messages:
@@ -115,6 +125,14 @@ class GlobalTables:
                     rows.pop(key, None)
                 else:
                     rows[key] = value, message.timestamp()[1]
+
+    def _tell(self, reading: ChangelogReading) -> None:
+        """Say once what is held back, by a transaction that is open in it for one."""
+        if self._came_at is None or self.clock() - self._came_at < HELD_SECONDS:
+            return
+        self._came_at = None
+        held = {p: reading.read_to(p) for p, end in self._ends.items() if reading.read_to(p) < end}
+        _events().warning("global_tables_held_back", offsets={str(p): o for p, o in held.items()})
 
     def _finish(self) -> None:
         """Let lookups find what was read, once that is everything."""

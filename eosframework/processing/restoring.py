@@ -7,6 +7,17 @@ emptied and read from the first offset where reading on would be wrong:
 - its position is before the log's start, or behind its end: it belongs to another log
 - its last write is so old that tombstones which it lacks may have been compacted away: reading on
   would bring deleted keys back
+
+The end is the high watermark after T1, never the last stable offset, because what was committed may
+lie behind that:
+
+    1. a transaction hangs in the changelog at 50: T1 ended what the task's own id had left open, so
+       it is of another producer
+    2. the task's last owner committed 51 to 90 behind it, and its input
+    3. whoever reads up to the last stable offset lacks these, and the input resumes behind them
+
+So a task waits until all of its changelogs is decided, and refuses to run if that takes too long;
+its stores stay as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from eosframework import failpoints
-from eosframework.errors import ClusterUnreachable, PositionLost
+from eosframework.errors import ClusterUnreachable, PositionLost, RunError
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.ports import Message
 from eosframework.processing.state_ports import Bounds, ChangelogReading, Changelogs, TaskStores
@@ -36,6 +47,12 @@ LOOK_SECONDS = 2.0
 
 EVENT_SECONDS = 5.0
 """How often a long restore says how far it is."""
+
+HELD_LOOK_SECONDS = 0.2
+"""How often it is looked whether an open transaction has ended."""
+
+HELD_SECONDS = 45.0
+"""How long an open transaction of another producer is waited for, unless it is said."""
 
 
 @dataclass(slots=True)
@@ -59,6 +76,20 @@ class _Part:
 
 
 @dataclass(slots=True)
+class _Wait:
+    """A task that has not begun to read.
+
+    Args:
+        ends: the high watermarks of its changelogs after T1.
+        until: when it refuses; None: no changelog was seen to be held back.
+    """
+
+    task: Task
+    ends: Mapping[TopicPartition, int]
+    until: float | None = None
+
+
+@dataclass(slots=True)
 class Restoring:
     """Reads changelogs for tasks that were assigned, a slice in each turn.
 
@@ -67,13 +98,16 @@ class Restoring:
         tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
         clock: seconds, monotonic.
         now: seconds since the epoch.
+        held_seconds: how long a transaction of another producer in a changelog is waited for.
     """
 
     changelogs: Changelogs
     tombstones_kept_seconds: float
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
+    held_seconds: float = HELD_SECONDS
     _jobs: list[_Job] = field(default_factory=list[_Job])
+    _waits: dict[int, _Wait] = field(default_factory=dict[int, _Wait])
     _begun: dict[int, Task] = field(default_factory=dict[int, Task])
     _not_before: float = 0.0
     _told: tuple[float, int] | None = None
@@ -93,6 +127,9 @@ class Restoring:
 
         Args:
             assigned: every task with stores that waits to run.
+
+        Raises:
+            RunError: a transaction of another producer hangs in a changelog.
         """
         self._forget(assigned)
         new = [task for task in assigned if id(task) not in self._begun]
@@ -147,6 +184,7 @@ class Restoring:
         """Drop what is of no use any more: the task runs, or its partitions are gone."""
         here = {id(task) for task in assigned}
         self._begun = {name: task for name, task in self._begun.items() if name in here}
+        self._waits = {name: wait for name, wait in self._waits.items() if name in here}
         for job in list(self._jobs):
             job.waiting = {
                 partition: part
@@ -156,18 +194,56 @@ class Restoring:
             self._end_if_done(job)
 
     def _begin(self, tasks: Sequence[Task]) -> None:
+        try:
+            if new := [task for task in tasks if id(task) not in self._waits]:
+                self._note_ends(new)
+            wanted = [p for task in tasks for p in self._waits[id(task)].ends]
+            bounds = self.changelogs.bounds(wanted)
+        except ClusterUnreachable as error:
+            _events().warning("restore_retried", error=str(error))
+            self._not_before = self.clock() + RETRY_SECONDS
+            return
+        if ready := [task for task in tasks if not self._is_held_back(task, bounds)]:
+            self._read_from(ready, bounds)
+        if len(ready) < len(tasks):
+            self._not_before = self.clock() + HELD_LOOK_SECONDS
+
+    def _note_ends(self, tasks: Sequence[Task]) -> None:
+        """Note up to where tasks must read."""
+        ends = self.changelogs.written_ends([p for task in tasks for p in _changelogs(task)])
+        for task in tasks:
+            self._waits[id(task)] = _Wait(task, {p: ends[p] for p in _changelogs(task)})
+
+    def _is_held_back(self, task: Task, bounds: Bounds) -> bool:
+        """Tell whether a transaction is open in what a task must read.
+
+        Raises:
+            RunError: it has been for too long.
+        """
+        wait = self._waits[id(task)]
+        held = {p: (bounds[p][1], end) for p, end in wait.ends.items() if bounds[p][1] < end}
+        if not held:
+            del self._waits[id(task)]
+            return False
+        if wait.until is None:
+            wait.until = self.clock() + self.held_seconds
+            _events().warning(
+                "restore_held_back",
+                task=_text(task),
+                offsets={str(p): stable for p, (stable, _) in held.items()},
+            )
+        if self.clock() >= wait.until:
+            raise RunError(_held_back(task, held, self.held_seconds))
+        return True
+
+    def _read_from(self, tasks: Sequence[Task], bounds: Bounds) -> None:
+        """Begin to read what the stores of tasks lack."""
         parts = {
             partition: _Part(task, task.stores, store, 0)
             for task in tasks
             if task.stores is not None
             for store, partition in task.stores.changelogs.items()
         }
-        try:
-            bounds = self.changelogs.bounds(list(parts))
-        except ClusterUnreachable as error:
-            _events().warning("restore_retried", error=str(error))
-            self._not_before = self.clock() + RETRY_SECONDS
-            return
         self._begun |= {id(task): task for task in tasks}
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for partition, part in parts.items():
@@ -250,7 +326,7 @@ def start_of(
     Args:
         stores: of the task.
         store: one of them.
-        bounds: where its changelog begins and ends.
+        bounds: where its changelog begins, and the end of what must be read of it.
         tombstones_kept_seconds: how long the brokers keep tombstones.
         now: seconds since the epoch.
     """
@@ -269,6 +345,29 @@ def start_of(
     _events().warning("state_rebuilt", store=store, reason=reason)
     stores.clear(store)
     return first
+
+
+def _changelogs(task: Task) -> list[TopicPartition]:
+    return [] if task.stores is None else list(task.stores.changelogs.values())
+
+
+def _text(task: Task) -> str:
+    return f"{task.identity.sub_topology}[{task.identity.partition}]"
+
+
+def _held_back(
+    task: Task, held: Mapping[TopicPartition, tuple[int, int]], waited_seconds: float
+) -> str:
+    (partition, (stable, end)), *more = held.items()
+    others = f" (and {', '.join(str(p) for p, _ in more)})" if more else ""
+    return (
+        f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
+        f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
+        f"up to offset {end}; it was waited for {waited_seconds:g} s. `eosframework txn hanging "
+        f"--topic {partition.topic}` shows whose it is and the command that aborts it "
+        f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
+        f"without these records the state would not fit the committed input"
+    )
 
 
 def _events() -> structlog.stdlib.BoundLogger:

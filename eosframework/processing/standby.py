@@ -102,7 +102,7 @@ class _Copy:
     Args:
         parts: by changelog partition, the store.
         whole_at: by store, when it last had everything, or was begun.
-        behind: by changelog partition, the end that it had when reading began.
+        behind: by changelog partition, the high watermark when reading began.
     """
 
     stores: TaskStores
@@ -257,10 +257,12 @@ class Standby:
             ClusterUnreachable: nobody tells where the changelogs begin and end.
         """
         parts = {p: copy for copy in self._copies.values() for p in copy.parts}
+        # A copy that was the task's own may be ahead of the last stable offset.
+        ends = self._changelogs.written_ends(list(parts))
         bounds = self._changelogs.bounds(list(parts))
         starts: dict[TopicPartition, tuple[int, int]] = {}
         for partition, copy in parts.items():
-            first, end = bounds[partition]
+            first, end = bounds[partition][0], ends[partition]
             start = start_of(
                 copy.stores,
                 copy.parts[partition],
@@ -322,6 +324,9 @@ class Standby:
 
     def _certify(self) -> None:
         """Note which copies have everything; one that had not for too long is begun anew.
+
+        Everything is what is stable: brokers compact nothing behind that, so of a copy that is held
+        back by an open transaction no deletion is missing.
 
         Raises:
             ClusterUnreachable: nobody tells where the changelogs end.

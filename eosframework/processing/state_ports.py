@@ -169,7 +169,19 @@ class Changelogs(Protocol):
     """The changelog topics of an application."""
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
-        """Return where each changelog begins and ends now.
+        """Return the first offset and the last stable one of each changelog.
+
+        Raises:
+            ClusterUnreachable: no broker answered in time.
+        """
+        ...
+
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermark of each changelog: all that is written lies before it.
+
+        What is committed may lie behind the last stable offset: at or behind the first record of
+        a transaction that is still open. So a reader that has to see all that was committed when
+        it began reads up to here.
 
         Raises:
             ClusterUnreachable: no broker answered in time.

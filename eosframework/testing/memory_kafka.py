@@ -287,6 +287,10 @@ class MemoryChangelogs:
         """Return where each begins and ends."""
         return {partition: (0, self._kafka.logs[partition].end) for partition in partitions}
 
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where each ends: nothing is ever open in them."""
+        return {partition: self._kafka.logs[partition].end for partition in partitions}
+
     def open(self, ranges: Bounds) -> _MemoryReading:
         """Begin to read ranges."""
         return _MemoryReading(self._kafka, ranges)

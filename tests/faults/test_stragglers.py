@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
+from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
 from eosframework.kafka.watch import ConnectionWatch
 from tests.conftest import SMALL_BROKER
+from tests.support.kafka_versions import OLDEST_ACCEPTED
 from tests.support.leftovers import guard_of
 from tests.support.observer import NEAR, Observer
 from tests.support.pipeline import Pipeline, Verdict, wait_until
@@ -85,6 +87,7 @@ NOTICED = ("producer_suspect", "transaction_aborted", "outcome_unknown")
 FENCED = frozenset({"INVALID_PRODUCER_EPOCH"})
 
 Play = Callable[..., Result]
+Clusters = Callable[..., tuple[ProxiedCluster, Observer]]
 
 
 def cases(kinds: Iterable[Kind]) -> list[Any]:
@@ -102,44 +105,52 @@ def cases(kinds: Iterable[Kind]) -> list[Any]:
     return found
 
 
+def cases_of_the_oldest_brokers() -> list[Any]:
+    """Every kind on one broker of the oldest version that is accepted."""
+    found: list[Any] = []
+    for kind, first in itertools.product(HARM | HARMLESS, (True, False)):
+        case = Case(*kind, first, 1, OLDEST_ACCEPTED)
+        found.append(pytest.param(case, id=str(case), marks=pytest.mark.exhaustive))
+    return found
+
+
 @pytest.fixture(scope="module")
 def clusters(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[int], tuple[ProxiedCluster, Observer]]]:
-    """Brokers behind proxies by their number, started when first asked for."""
+) -> Iterator[Clusters]:
+    """Brokers behind proxies by their number and version, started when first asked for."""
     guard = guard_of(request.config)
-    started: dict[int, tuple[ProxiedCluster, Observer]] = {}
+    started: dict[tuple[int, str], tuple[ProxiedCluster, Observer]] = {}
     with ExitStack() as stack:
 
-        def get(nodes: int) -> tuple[ProxiedCluster, Observer]:
-            if nodes not in started:
+        def get(nodes: int, version: str = KAFKA_VERSION) -> tuple[ProxiedCluster, Observer]:
+            if (nodes, version) not in started:
                 directory = tmp_path_factory.mktemp(f"proxied{nodes}")
                 with guard.started_for("clusters"):
                     cluster = stack.enter_context(
-                        proxied_kafka(directory, nodes=nodes, properties=PATIENT_BROKER)
+                        proxied_kafka(
+                            directory, nodes=nodes, properties=PATIENT_BROKER, version=version
+                        )
                     )
                     observer = stack.enter_context(Observer(cluster.direct, nodes))
-                started[nodes] = cluster, observer
-            return started[nodes]
+                started[nodes, version] = cluster, observer
+            return started[nodes, version]
 
         yield get
 
 
 @pytest.fixture
-def play_it(
-    clusters: Callable[[int], tuple[ProxiedCluster, Observer]],
-    unique_name: Callable[[str], str],
-) -> Play:
+def play_it(clusters: Clusters, unique_name: Callable[[str], str]) -> Play:
     """Play a case on its brokers."""
 
     def do(case: Case, **options: Any) -> Result:
-        cluster, observer = clusters(case.nodes)
+        cluster, observer = clusters(case.nodes, case.version)
         return play(cluster, observer, unique_name("late"), case, **options)
 
     return do
 
 
-@pytest.mark.parametrize("case", cases(HARM | HARMLESS))
+@pytest.mark.parametrize("case", [*cases(HARM | HARMLESS), *cases_of_the_oldest_brokers()])
 def test_a_late_request_changes_nothing(case: Case, play_it: Play) -> None:
     result = play_it(case, protection=True)
     assert result.anomalies == set()
@@ -176,7 +187,7 @@ def test_without_a_list_of_sockets_a_late_commit_is_found_all_the_same(
 
 
 def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
-    clusters: Callable[[int], tuple[ProxiedCluster, Observer]], unique_name: Callable[[str], str]
+    clusters: Clusters, unique_name: Callable[[str], str]
 ) -> None:
     cluster, _ = clusters(1)
     [near, _] = NEAR
@@ -204,7 +215,7 @@ def test_a_commit_over_a_broken_connection_recycles_before_it_returns(
 @pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_late_requests_of_a_running_worker_change_nothing(
     nodes: int,
-    clusters: Callable[[int], tuple[ProxiedCluster, Observer]],
+    clusters: Clusters,
     unique_name: Callable[[str], str],
     tmp_path: Path,
 ) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.embedded.jars import KAFKA_VERSION
 from tests.conftest import SMALL_BROKER
+from tests.support.kafka_versions import OLDEST_ACCEPTED
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
 from tests.support.proxy import (
@@ -102,10 +104,16 @@ class Scene:
         assert verdict.clean, verdict
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedCluster]:
+@pytest.fixture(
+    scope="module",
+    params=[KAFKA_VERSION, pytest.param(OLDEST_ACCEPTED, marks=pytest.mark.exhaustive)],
+)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProxiedCluster]:
     directory = tmp_path_factory.mktemp("proxied")
-    with proxied_kafka(directory, nodes=1, properties=SMALL_BROKER) as proxied:
+    version: str = request.param
+    with proxied_kafka(directory, nodes=1, properties=SMALL_BROKER, version=version) as proxied:
         yield proxied
 
 

@@ -17,16 +17,17 @@ def write_unannounced(
     partition: TopicPartition,
     value: bytes,
     producer: tuple[int, int] | None = None,
+    key: bytes | None = None,
 ) -> int:
     """Write a transactional record into a partition that was added to no transaction.
 
     As a delayed frame does. Returns the producer's id; `producer` is an id with its epoch, and a
-    new one if it is not given.
+    new one if it is not given. A compacted topic takes no record without a key.
     """
     producer_id, epoch = producer or _new_producer(wire)
     builder = records.MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 16)
     builder.set_producer_state(producer_id, epoch, 0, True)
-    builder.append(timestamp=round(time.time() * 1000), key=None, value=value)
+    builder.append(timestamp=round(time.time() * 1000), key=key, value=value)
     builder.close()
     topic = producer_protocol.ProduceRequest.TopicProduceData
     request = producer_protocol.ProduceRequest(

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.embedded.ports import is_free
+from tests.support.kafka_versions import kafka_of
 from tests.support.proxy import FrameProxy, HeldRequest, Holds
 
 _CHANCE = random.SystemRandom()
@@ -62,9 +64,13 @@ class ProxiedCluster:
 
 @contextmanager
 def proxied_kafka(
-    directory: Path, *, nodes: int, properties: Mapping[str, str]
+    directory: Path,
+    *,
+    nodes: int,
+    properties: Mapping[str, str],
+    version: str = KAFKA_VERSION,
 ) -> Iterator[ProxiedCluster]:
-    """Start brokers behind proxies, and end them with the block."""
+    """Start brokers of a version behind proxies, and end them with the block."""
     behind, front = _port_ranges(nodes)
     listeners = {
         "listeners": f"PLAINTEXT://127.0.0.1:{{port}},PROXIED://127.0.0.1:{behind}{{node_id}},"
@@ -82,13 +88,14 @@ def proxied_kafka(
             )
             for node in range(1, nodes + 1)
         }
-        cluster = start_kafka(
-            directory,
-            nodes=nodes,
-            fast_start=True,
-            heap_megabytes=256,
-            properties={**properties, **listeners},
-        )
+        with kafka_of(version):
+            cluster = start_kafka(
+                directory,
+                nodes=nodes,
+                fast_start=True,
+                heap_megabytes=256,
+                properties={**properties, **listeners},
+            )
         stack.callback(cluster.kill)
         yield ProxiedCluster(cluster, proxies, holds)
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.errors import TransactionAborted
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
@@ -97,6 +98,7 @@ class Case:
         followed_by: the end of T1, in which the request was sent. Where the request is that end
             itself: the end of T2.
         first: T1 is the first transaction of a fresh producer.
+        version: of the brokers.
     """
 
     late: Late
@@ -104,10 +106,12 @@ class Case:
     moment: Moment
     first: bool
     nodes: int
+    version: str = KAFKA_VERSION
 
     def __str__(self) -> str:
         position = "first" if self.first else "later"
-        return f"{self.late}-{self.followed_by}-{self.moment}-{position}-{self.nodes}"
+        name = f"{self.late}-{self.followed_by}-{self.moment}-{position}-{self.nodes}"
+        return name if self.version == KAFKA_VERSION else f"{name}-{self.version}"
 
     @property
     def ends(self) -> tuple[End, End]:

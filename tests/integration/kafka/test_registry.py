@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
-from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.errors import ClusterUnreachable, ConfigurationError, Retriable, StartRefused
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.guards import check_start
@@ -170,6 +170,39 @@ def test_a_marker_of_an_aborted_transaction_marks_nothing(application: Applicati
     producer.flush(60)
     producer.abort_transaction(60)
     assert application.registry().refresh().committed == {}
+
+
+def test_an_open_transaction_hides_no_entry_that_a_start_depends_on(application: Application):
+    """What is written alone is seen behind it; a marker of a commit is waited for."""
+    servers = application.settings.kafka.bootstrap_servers
+    soon = KafkaSettings(bootstrap_servers=servers, request_timeout_seconds=2)
+    impatient = replace(application, settings=Settings(kafka=soon))
+    ledger = impatient.start()
+    stranger = Producer(
+        {
+            **client_properties(application.settings.kafka, "producer"),
+            "transactional.id": f"{application.name}.stranger",
+        }
+    )
+    stranger.init_transactions(60)
+    stranger.begin_transaction()
+    stranger.produce(application.registry().topic, b"{}", b"stranger")
+    stranger.flush(60)
+
+    application.commit(ledger, 0, 3)
+    application.registry().write({"owner/t/a": {}, "owner/t/b": {}})
+    application.registry().write({"owner/t/b": None})
+    assert application.registry().refresh().owners["t"] == ("a",)
+    assert application.registry().refresh().committed == {}, "the transaction holds it back"
+
+    admin = AdminClient(client_properties(application.settings.kafka, "admin"))
+    admin.delete_consumer_groups([application.name])[application.name].result(60)
+    ledger = impatient.start()
+    with pytest.raises(Retriable, match="txn hanging --topic"):
+        impatient.starting_offsets(ledger)
+    stranger.abort_transaction(60)
+    with pytest.raises(StartRefused, match="committed offset is gone"):
+        impatient.starting_offsets(ledger)
 
 
 def test_a_worker_sees_what_another_registered_after_it_read(application: Application):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.kafka_admin import NewTopic
-from tests.support.pipeline import read_committed, wait_until
+from tests.support.kafka_versions import LAST_REFUSED, kafka_of
+from tests.support.pipeline import Pipeline, read_committed, wait_until
 from tests.support.topics import create_topics
 
 
@@ -267,6 +269,9 @@ def test_an_idle_producer_does_not_gather_statistics(
     wait_until(fewer_than_before, "the background thread's turn")
 
 
+OLD = r"broker 1 has inter\.broker\.protocol\.version=3\.9-IV0.*expected Kafka 4\.0 or later"
+
+
 @pytest.mark.parametrize("setting", ["false"])
 def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, setting: str) -> None:
     name = "transaction.partition.verification.enable"
@@ -280,6 +285,24 @@ def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, set
             producer.init_transactions(60)
         assert producer.state is State.NEW
         producer.close()
+
+
+def test_brokers_older_than_kafka_4_are_refused_by_a_producer_and_a_worker(tmp_path: Path) -> None:
+    """They verify, and still their group coordinator loses offsets to a late frame."""
+    with (
+        kafka_of(LAST_REFUSED),
+        start_kafka(tmp_path / "kafka", fast_start=True, properties=SMALL_BROKER) as cluster,
+    ):
+        producer = TransactionalProducer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "refused"}
+        )
+        with pytest.raises(StartRefused, match=OLD):
+            producer.init_transactions(60)
+        producer.close()
+        pipeline = Pipeline(cluster.bootstrap_servers, "old", tmp_path / "old", partitions=1)
+        refused = pipeline.start_worker(until_caught_up=True)
+        assert refused.wait() == 1
+        assert re.search(OLD, refused.log)
 
 
 def test_an_unreachable_cluster_is_said_to_be_one() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -31,17 +34,23 @@ from tests.support.kafka_admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
-from tests.support.pipeline import read_committed, wait_until
+from tests.support.pipeline import WorkerProcess, read_committed, wait_until
 from tests.support.topics import create_topics
+from tests.support.totals import Totals
 from tests.support.waiting import within
+
+VERIFICATION = "transaction.partition.verification.enable"
 
 UNPROTECTED = {
     **SMALL_BROKER,
-    "transaction.partition.verification.enable": "false",
+    VERIFICATION: "false",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
@@ -102,6 +111,29 @@ def open_transaction(made: Producer, topic: str, value: bytes = b"open") -> None
     made.begin_transaction()
     made.produce(topic, value, partition=0)
     assert made.flush(60) == 0
+
+
+@contextmanager
+def verified(service: KafkaService) -> Generator[None]:
+    """Let the brokers verify transactions meanwhile: no worker starts without."""
+    admin = AdminClient({"bootstrap.servers": service.bootstrap_servers})
+    set_on_brokers(admin, VERIFICATION, "true")
+    try:
+        yield
+    finally:
+        set_on_brokers(admin, VERIFICATION, None)
+
+
+def set_on_brokers(admin: AdminClient, name: str, value: str | None) -> None:
+    """Change a setting of every broker; None: back to what its file says."""
+    what = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    for broker in admin.list_topics(timeout=30).brokers:
+        entry = ConfigEntry(name, value, incremental_operation=what)
+        changed = ConfigResource(
+            ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry]
+        )
+        for future in admin.incremental_alter_configs([changed]).values():
+            future.result(30)
 
 
 @pytest.fixture
@@ -284,6 +316,58 @@ def test_a_hanging_transaction_is_found_and_aborted_and_its_readers_go_on(
     assert topic_name not in [one["topic"] for one in left]
     code, _, error = run(unprotected, *command, "--yes")
     assert (code, "has no open transaction" in error) == (1, True)
+
+
+def test_a_worker_refuses_to_run_while_a_transaction_hangs_in_a_changelog(
+    unprotected: KafkaService, application: str, run: Run, tmp_path: Path
+) -> None:
+    """What was committed behind it cannot be read: not into a store, and not after a good one."""
+    servers = unprotected.bootstrap_servers
+    totals = Totals(servers, application, tmp_path / "totals", partitions=1)
+    changelog = Partition(f"{application}.totals.aggregate.changelog", 0)
+
+    def work(directory: str, **options: Any) -> WorkerProcess:
+        settings = [
+            f"state.directory={tmp_path / directory}",
+            "worker.session_timeout_seconds=6",
+            "worker.transaction_timeout_seconds=4",
+        ]
+        return totals.start_worker(instance="one", settings=settings, **options)
+
+    def feed(count: int) -> None:
+        totals.feed(count)
+        wait_until(lambda: totals.committed() == totals.fed, "the records that were fed")
+
+    try:
+        with verified(unprotected):
+            worker = work("first")
+            feed(200)
+        with Wire(KafkaSettings(bootstrap_servers=servers)) as wire:
+            write_unannounced(wire, changelog, b"hanging", key=b"7")
+            (hanging,) = find_open(wire, [changelog.topic]).hanging
+        with verified(unprotected):
+            feed(200)
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0, worker.log[-3000:]
+            refused = work("first", until_caught_up=True)
+            assert refused.wait() == 2, refused.log[-3000:]
+        assert f"hangs in its changelog {changelog} at offset {hanging.start_offset}" in refused.log
+        assert "state_rebuilt" not in refused.log
+        assert f"eosframework txn hanging --topic {changelog.topic}" in refused.log
+
+        text = run(unprotected, "hanging", "--topic", changelog.topic)[1]
+        command = text.partition("eosframework txn ")[2].splitlines()[0].split()
+        assert run(unprotected, *command, "--yes")[0] == 0
+        totals.feed(200)
+        with verified(unprotected):
+            for directory in ("first", "second"):
+                healthy = work(directory, until_caught_up=True)
+                assert healthy.wait() == 0, healthy.log[-3000:]
+                assert "state_rebuilt" not in healthy.log
+                assert totals.findings() == []
+                totals.feed(200)
+    finally:
+        totals.stop()
 
 
 def test_a_partition_its_coordinator_has_forgotten_hangs_although_the_id_is_known(

@@ -37,6 +37,7 @@ TOPIC_VALUES = {
 }
 BROKER_VALUES = {
     "transaction.partition.verification.enable": "true",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
     "transaction.max.timeout.ms": "900000",
     "transactional.id.expiration.ms": "604800000",
     "producer.id.expiration.ms": "86400000",

@@ -18,6 +18,7 @@ from eosframework.txnid import TransactionalId
 from tests.unit.doctor.case import Case
 from tests.unit.doctor.cases import CASES
 from tests.unit.doctor.made_up import (
+    BROKER_VALUES,
     VERIFY,
     snapshot,
     with_brokers,
@@ -82,6 +83,17 @@ def test_brokers_that_do_not_tell_whether_they_verify_are_an_error_unless_assume
     assert finding.severity is Severity.WARNING
     (not_checked,) = findings_of(assumed, "not-checked")
     assert "offsets-retention" in not_checked.found
+
+
+def test_a_broker_that_does_not_tell_hides_no_other_that_is_wrong() -> None:
+    unseen = Seen(Unseen("settings of the brokers", "broker 2 did not tell"))
+    old = {**BROKER_VALUES, "inter.broker.protocol.version": "3.9-IV0"}
+    assumed = Settings(kafka=KafkaSettings(assume_transaction_verification=True))
+    mixed = snapshot(assumed, brokers=unseen, some_brokers={1: BROKER_VALUES, 3: old})
+    wrong, unread = findings_of(mixed, "transaction-verification")
+    assert (wrong.about, wrong.severity) == ("broker 3", Severity.ERROR)
+    assert "3.9-IV0" in wrong.found
+    assert unread.severity is Severity.WARNING
 
 
 def test_at_least_once_needs_neither_verification_nor_transactional_ids() -> None:

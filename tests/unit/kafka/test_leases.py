@@ -55,6 +55,8 @@ class Pages:
         self.state = interpret(self.pages.pop(0))
         return self.state
 
+    settled = refresh
+
 
 def ledger(start: dict[str, Any], *pages: dict[str, Any]) -> RegistryLedger:
     registry = cast("Registry", Pages(list(pages), state=interpret(start)))

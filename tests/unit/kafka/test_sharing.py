@@ -43,6 +43,8 @@ class Page:
     def refresh(self) -> Registered:
         return self.state
 
+    settled = refresh
+
 
 def ledger(entries: dict[str, Any], members: Any = tuple) -> RegistryLedger:
     registry = cast("Registry", Page(entries))

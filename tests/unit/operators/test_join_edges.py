@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, PositionLost, RecordFailed, RunError
-from eosframework.processing.global_tables import GlobalTables
+from eosframework.processing.global_tables import HELD_SECONDS, GlobalTables
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 from eosframework.topology.builder import Topology
@@ -240,6 +241,8 @@ class Log:
         self.away = False
         self.lost = False
         self.readers = 0
+        self.stable: int | None = None
+        """Where an open transaction holds readers back."""
 
     def add(self, key: str | None, value: bytes | None) -> None:
         at = len(self.records)
@@ -249,7 +252,16 @@ class Log:
     def bounds(self, partitions: Sequence[TopicPartition]) -> Any:
         if self.away:
             raise ClusterUnreachable("no broker answers")
-        return {p: (0, len(self.records)) for p in partitions}
+        return {p: (0, self.end) for p in partitions}
+
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Any:
+        if self.away:
+            raise ClusterUnreachable("no broker answers")
+        return dict.fromkeys(partitions, len(self.records))
+
+    @property
+    def end(self) -> int:
+        return len(self.records) if self.stable is None else self.stable
 
     def open(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Any:
         self.readers += 1
@@ -265,7 +277,7 @@ class Reader:
         if self._log.lost:
             self._log.lost = False
             raise PositionLost("it is gone")
-        batch = self._log.records[self._at : self._at + self._log.batches]
+        batch = self._log.records[self._at : min(self._at + self._log.batches, self._log.end)]
         self._at += len(batch)
         return {TopicPartition("t", 0): batch} if batch else {}
 
@@ -293,6 +305,23 @@ def test_a_global_table_is_complete_before_it_says_so_and_follows_its_topic() ->
     assert list(rows) == [b"c"]
     tables.close()
     assert log.readers == 0
+
+
+def test_a_global_table_waits_for_what_an_open_transaction_hides_and_says_so() -> None:
+    log, now = Log(), 0.0
+    for key in "abc":
+        log.add(key, b"1")
+    log.stable = 1
+    tables = GlobalTables(log, {"t": 1}, clock=lambda: now)
+    with capture_logs() as logs:
+        for _ in range(5):
+            assert not tables.turn()
+            now += HELD_SECONDS / 2
+    assert [(e["event"], e["offsets"]) for e in logs] == [("global_tables_held_back", {"t[0]": 1})]
+    log.stable = None
+    while not tables.turn():
+        pass
+    assert len(tables.topics["t"]) == 3
 
 
 def test_an_empty_global_table_is_complete_at_once() -> None:

@@ -46,6 +46,9 @@ class SlowChangelog:
     def bounds(self, partitions: Sequence[TopicPartition]) -> Any:
         return dict.fromkeys(partitions, (0, self._end))
 
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Any:
+        return dict.fromkeys(partitions, self._end)
+
     def open(self, ranges: object) -> SlowChangelog:
         return self
 

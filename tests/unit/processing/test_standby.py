@@ -53,6 +53,8 @@ class Logs:
         default_factory=lambda: {partition: [] for partition in range(TASKS)}
     )
     first: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(TASKS), 0))
+    stable: dict[int, int] = field(default_factory=dict[int, int])
+    """Where an open transaction holds readers back."""
     away: bool = False
     readings: int = 0
 
@@ -62,7 +64,15 @@ class Logs:
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
         if self.away:
             raise ClusterUnreachable("no broker answered")
-        return {p: (self.first[p.partition], len(self.records[p.partition])) for p in partitions}
+        ends = self.written_ends(partitions)
+        return {
+            p: (self.first[p.partition], self.stable.get(p.partition, ends[p])) for p in partitions
+        }
+
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self.away:
+            raise ClusterUnreachable("no broker answered")
+        return {p: len(self.records[p.partition]) for p in partitions}
 
     def open(self, ranges: Bounds) -> Reading:
         self.readings += 1
@@ -188,6 +198,23 @@ def test_a_worker_keeps_copies_of_what_it_would_get_and_hands_them_over_whole() 
     assert bench.backend.owned == [stores]
     assert bench.standby.hand_over(("counted", 0)) is None
     assert bench.standby.tasks == [("counted", 1)]
+
+
+def test_a_copy_ahead_of_the_last_stable_offset_is_kept() -> None:
+    bench = Bench()
+    for number in range(10):
+        bench.logs.append(0, b"%d" % number, b"x")
+    bench.settle()
+    bench.logs.stable[0] = 5
+    bench.logs.append(1, b"k", b"x")
+    bench.logs.first[1] = 1  # what is to be read next of the other copy is gone: both begin anew
+    bench.now += LOOK_SECONDS
+    with capture_logs() as logs:
+        bench.settle()
+    events = [log["event"] for log in logs]
+    assert events.count("standby_follows") == 2
+    assert "state_rebuilt" not in events
+    assert bench.held(("counted", 0)) == {b"%d" % n: b"x" for n in range(10)}
 
 
 def test_what_was_handed_over_is_followed_no_more() -> None:

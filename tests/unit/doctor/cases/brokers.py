@@ -22,6 +22,20 @@ CASES = [
         "upgrade",
     ),
     Case(
+        "transaction-verification",
+        E,
+        lambda: with_brokers(inter_broker_protocol_version="3.9-IV0"),
+        "inter.broker.protocol.version=3.9-IV0",
+        "upgrade",
+    ),
+    Case(
+        "transaction-verification",
+        E,
+        lambda: with_brokers(group_coordinator_rebalance_protocols=None),
+        "cannot be read",
+        "assume_transaction_verification",
+    ),
+    Case(
         "broker-versions",
         N,
         lambda: snapshot(levels=Seen({1: 29, 2: 30})),
