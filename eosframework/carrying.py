@@ -204,6 +204,7 @@ def persister_worker(
             leave_on_stop=settings.worker.leave_on_stop,
         ),
         start=_starts(graph, settings, log),
+        late=_late_topics(graph, settings),
         tell_group=log.tell,
         purger=_purger(graph, settings),
         on_round=on_round,
@@ -218,17 +219,23 @@ def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
     return RecordPurger(settings.kafka, keep_seconds=keep_seconds)
 
 
-def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
-    """Return where partitions start that were never written.
+def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
+    """Return the topics that are read from their end, unless something of them is written.
 
     The application's own topics are read from their first row whatever `worker.start` says:
     where the application itself started is decided where it reads its sources.
     """
-    own = {p.topic for p in graph.persisters if p.sub_topology is not None}
-    from_end = settings.worker.start is Start.LATEST
+    if settings.worker.start is not Start.LATEST:
+        return frozenset()
+    return frozenset(p.topic for p in graph.persisters if p.sub_topology is None)
+
+
+def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
+    """Return where partitions start that were never written."""
+    at_end = _late_topics(graph, settings)
 
     def start(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        late = [p for p in partitions if from_end and p.topic not in own]
+        late = [p for p in partitions if p.topic in at_end]
         early = [p for p in partitions if p not in late]
         return {**log.beginning_offsets(early), **log.end_offsets(late)}
 

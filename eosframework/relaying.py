@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,6 +16,7 @@ from eosframework.database import Database, migrate
 from eosframework.database.grants import RELAY_GRANTS, require_grants
 from eosframework.database.outbox_slot import SlotSource
 from eosframework.database.outbox_table import TableSource
+from eosframework.errors import DatabaseAway
 from eosframework.kafka.access import registry_access
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
@@ -24,9 +26,10 @@ from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.worker_clients import producer_client
 from eosframework.outbox.reconciling import Reconciler
-from eosframework.outbox.relay import Relay, RelayOptions
+from eosframework.outbox.relay import Relay, RelayOptions, relay_id
 from eosframework.outbox.views import RelayCounts
 from eosframework.stopping import requests
+from eosframework.txnid import registry_topic
 from eosframework.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
+    _refuse_second_name(source)
     _require_registry(settings, admin)
     outbox = settings.outbox
     options = RelayOptions(
@@ -100,10 +104,43 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
             _positions(settings, admin),
             KafkaSentLog(settings.kafka, admin),
             wait=time.sleep,
+            ids_of_rival=partial(_ids_of_rival, settings, admin, source),
         )
     finally:
         outputs.stop()
         source.close()
+
+
+def _refuse_second_name(source: TableSource | SlotSource) -> None:
+    """Raise before a topic is made for a relay that is not to be; it looks again when it begins."""
+    with suppress(DatabaseAway), closing(source):
+        source.connect()
+        source.refuse_second_name()
+
+
+def _ids_of_rival(
+    settings: Settings,
+    admin: ClusterAdmin,
+    source: TableSource | SlotSource,
+    name: str,
+    shards: int,
+) -> list[str]:
+    """Return the ids of a relay of another name, if it relayed this database.
+
+    A database that was restored from a dump of another one knows that one's relay, which may run.
+    """
+    topic = registry_topic(name)
+    if not admin.describe_topics([topic])[topic].exists:
+        return []
+    renamed = settings.model_copy(
+        update={"outbox": settings.outbox.model_copy(update={"name": name, "shards": shards})}
+    )
+    positions = _positions(renamed, admin).decided()
+    was = {(p.origin.system_identifier, p.origin.database) for p in positions.values()}
+    here = (source.origin.system_identifier, source.origin.database)
+    if positions and here not in was:
+        return []
+    return [relay_id(name, number) for number in range(shards)]
 
 
 def _source(settings: Settings) -> TableSource | SlotSource:

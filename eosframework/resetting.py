@@ -15,14 +15,14 @@ from eosframework.config import Settings, StateBackendKind
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import TopicFacts
+from eosframework.kafka.fencing import all_ids, refuse_members
 from eosframework.kafka.guards import source_topics
 from eosframework.kafka.own_topics import own_topics
 from eosframework.kafka.registry import Registered, Registry
 from eosframework.kafka.resetting import (
     FORGOTTEN,
+    RESET_IT,
     KafkaReset,
-    ids_of,
-    refuse_members,
     start_again,
     take_out,
 )
@@ -93,7 +93,7 @@ def plan_reset(
     """
     moment = _moment(to)
     groups = (graph.application, tables_group(graph.application))
-    refuse_members(groups, admin)
+    refuse_members(groups, admin, RESET_IT)
     registered = registry.refresh()
     own = _own_topics(graph, registered, admin)
     sources = admin.describe_topics([t for t in source_topics(graph) if t not in own])
@@ -106,7 +106,8 @@ def plan_reset(
             application=graph.application,
             groups=groups,
             topics=topics,
-            ids=ids_of(graph, registered, partitions),
+            ids=all_ids(graph, registered, partitions),
+            ids_of=lambda found: all_ids(graph, found, partitions),
             entries=tuple(
                 sorted(key for key in registered.entries if key.partition("/")[0] in FORGOTTEN)
             ),

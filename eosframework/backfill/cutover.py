@@ -41,9 +41,9 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StartRefused, TransactionError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.deadline import Deadline
+from eosframework.kafka.fencing import fence, live_ids
 from eosframework.kafka.guards import Facts, check_start
 from eosframework.kafka.input_log import KafkaInputLog
-from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.leasing import id_source
@@ -54,9 +54,6 @@ from eosframework.txnid import TransactionalId, tables_group
 
 ATTEMPTS = 3
 """How often the transaction is tried."""
-
-IDS_AT_ONCE = 64
-"""How many producers are there at the same time."""
 
 JOIN_SECONDS = 60.0
 """How long becoming the group's only member may take, a session that has to expire left out."""
@@ -183,6 +180,7 @@ class _Cutover:
         instance: str,
     ) -> None:
         self._graph = graph
+        self._settings = settings
         self._job = state.job
         self._facts = facts
         self._positions = positions
@@ -205,7 +203,7 @@ class _Cutover:
                 self._member.join([position.topic_partition for position in self._positions])
             failpoints.hit("cutover.after_join")
             opened = self._outputs.open([self._id])
-            self._init_live_ids()
+            self._fence()
             failpoints.hit("cutover.after_init")
             at = self._commit(opened[0])
         finally:
@@ -215,19 +213,14 @@ class _Cutover:
         self._events.info("cut_over", at=at, partitions=len(self._positions))
         return at
 
-    def _init_live_ids(self) -> None:
-        by_task: dict[TransactionalId, list[TopicPartition]] = {
-            task: [
-                position.topic_partition
-                for position in self._positions
-                if self._parts[position.topic] == task.sub_topology
-                and position.partition == task.partition
-            ]
-            for task in self._facts.ids
-        }
-        ids = sorted({*map(str, by_task), *former_ids(self._registry.refresh(), by_task)})
-        for first in range(0, len(ids), IDS_AT_ONCE):
-            self._outputs.close(self._outputs.open(ids[first : first + IDS_AT_ONCE]))
+    def _fence(self) -> None:
+        """Init every id but the cutover's own, which is taken already (C3)."""
+        graph, partitions = self._graph, self._facts.partitions
+        fence(
+            lambda found: set(live_ids(graph, found, partitions)) - {self._id},
+            self._settings,
+            self._registry,
+        )
 
     def _commit(self, output: TransactionalOutput) -> int:
         """Commit, and find out by the registry where the answer does not tell (C4, C5)."""

@@ -3,7 +3,7 @@
 1. refuse an application that cannot start live either, as a worker does
 2. a job that is there already: refuse another topology or range under its name, and go on
 3. resolve the ranges, fix their ends, list the files
-4. of an application that keeps state: refuse one that has any, or that runs
+4. of an application that keeps state: refuse one that runs, fence its ids, refuse one that has any
 5. write the job, unless another driver has meanwhile
 
 A crash before 5 leaves nothing, and the next start fixes its own ends.
@@ -27,6 +27,7 @@ from eosframework.backfill.tasks.equipment import refuse_receipts
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.fencing import fence, live_ids
 from eosframework.kafka.guards import Facts, check_start, source_topics
 from eosframework.kafka.own_topics import changelog_topics, task_counts
 from eosframework.kafka.partitioners import require_fitting_partitioners
@@ -103,7 +104,7 @@ def start(
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
         stages(graph, tasks, job.files)  # refused before the job is there
-        _refuse_running(graph, facts, admin)
+        _refuse_running(graph, settings, facts, admin, registry)
         state = register(job, log, settings)
     _refuse_another(state.job, graph, request, facts)
     ordered = stages(graph, tasks, state.job.files)
@@ -248,8 +249,14 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
             )
 
 
-def _refuse_running(graph: Graph, facts: Facts, admin: ClusterAdmin) -> None:
-    """Raise if an application that remembers has something to remember already."""
+def _refuse_running(
+    graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: Registry
+) -> None:
+    """Raise if an application that remembers has something to remember already.
+
+    A worker that sleeps in front of its EndTxn would add to the state that the job fills, so it is
+    fenced before anything is looked at.
+    """
     name = graph.application
     own = {source.topic for part in graph.sub_topologies for source in part.sources}
     remembers = any(part.stores for part in graph.sub_topologies)
@@ -263,7 +270,9 @@ def _refuse_running(graph: Graph, facts: Facts, admin: ClusterAdmin) -> None:
     clients = {*facts.group.client_ids, *admin.describe_group(tables_group(name)).client_ids}
     if clients:
         raise StartRefused(f"{len(clients)} workers of it are running. {why}")
-    committed = [position for position in facts.committed if position.offset is not None]
+    fence(lambda found: live_ids(graph, found, facts.partitions), settings, registry)
+    partitions = [position.topic_partition for position in facts.committed]
+    committed = [p for p in admin.committed(name, partitions) if p.offset is not None]
     if committed:
         raise StartRefused(f"it has processed {committed[0].topic_partition} before. {why}")
     changelogs = [

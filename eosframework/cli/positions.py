@@ -117,7 +117,7 @@ def set_(
 
         done = set_table_positions(opened.graph, wishes, opened.settings, opened.admin)
     else:
-        done = set_positions(opened.graph, wishes, opened.admin, opened.registry)
+        done = set_positions(opened.graph, wishes, opened.settings, opened.admin, opened.registry)
     if as_json:
         import orjson
 

@@ -60,6 +60,19 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
 }
 """librdkafka properties that would break the guarantee, each with the reason."""
 
+FUNCTION_PROPERTIES = {
+    "oauth_cb": "set sasl.oauthbearer.method=oidc with sasl.oauthbearer.client.id, "
+    "sasl.oauthbearer.client.secret (a file of EOS_SECRETS_DIR) and "
+    "sasl.oauthbearer.token.endpoint.url, and librdkafka gets the tokens by itself",
+    "error_cb": "errors of clients are logged, and end what they make impossible",
+    "stats_cb": "set worker.http_address for metrics",
+    "throttle_cb": "set worker.http_address for metrics",
+    "log_cb": "set log.level; clients log by it",
+    "logger": "set log.level; clients log by it",
+    "default.topic.config": "give the properties in it directly under kafka.properties",
+}
+"""librdkafka properties that take a Python object, each with what to set instead."""
+
 
 class Guarantee(StrEnum):
     """What holds for each input record."""
@@ -120,6 +133,11 @@ class KafkaSettings(Section):
             if reason := FORBIDDEN_PROPERTIES.get(name):
                 raise ValueError(
                     f"property {name}={value!r} would break the guarantee: {reason}. Remove it"
+                )
+            if instead := FUNCTION_PROPERTIES.get(name):
+                raise ValueError(
+                    f"property {name} takes a Python object, which configuration cannot give. "
+                    f"Remove it; instead, {instead}"
                 )
         return self
 

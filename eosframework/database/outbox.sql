@@ -61,6 +61,20 @@ WHERE name = :name AND shard = :shard;
 -- name: retire(name, shard)!
 DELETE FROM eosframework.relays WHERE name = :name AND shard = :shard;
 
+-- name: known_relays()
+-- The names under which the outbox was relayed, with the number of their shards.
+SELECT name, max(shard) + 1 FROM eosframework.relays GROUP BY name ORDER BY name;
+
+-- name: lock_names(key)$
+-- Until the end of the transaction no other relay is made known.
+SELECT pg_advisory_xact_lock(:key) IS NULL;
+
+-- name: make_known(name)!
+INSERT INTO eosframework.relays (name, shard, turn) VALUES (:name, 0, 0) ON CONFLICT DO NOTHING;
+
+-- name: forget_relay(name)!
+DELETE FROM eosframework.relays WHERE name = :name;
+
 -- name: numbers()^
 -- The last number given out (see outbox/frontier, L1), and how many a session takes at once.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END,

@@ -6,8 +6,7 @@ goes on is the position in Kafka, and the slot is advanced behind it.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,12 @@ import psycopg
 from eosframework.config import OutboxSourceKind
 from eosframework.database.connection import Connection, Database
 from eosframework.database.pgoutput import Begun, Emitted, Ended, events
-from eosframework.database.relay_session import RelaySession, outbox_queries
+from eosframework.database.relay_session import (
+    MOST_SHARDS,
+    RelaySession,
+    outbox_queries,
+    slot_name,
+)
 from eosframework.errors import StartRefused
 from eosframework.outbox.lanes import shard_of
 from eosframework.outbox.ports import Backlog, Batch, Candidate
@@ -68,6 +72,28 @@ class SlotSource(RelaySession):
         for peek in self._peeks.values():
             peek.close()
         self._peeks.clear()
+
+    def same_source(self, others: set[str], with_slots: set[str]) -> set[str]:
+        """Return the relays that read the log, each through slots of its own."""
+        return others & with_slots
+
+    def rivals(self) -> Mapping[str, int]:
+        """Return none: a relay of the log cannot take another one's place.
+
+        Raises:
+            StartRefused: there is another one, and this one is not known.
+        """
+        self.refuse_second_name()
+        return {}
+
+    @property
+    def renaming(self) -> str:
+        """How a relay gets another name, for messages: its slots cannot be renamed."""
+        return (
+            "A relay of the log keeps its name, which its replication slots have too. To give up "
+            "what it has not sent, drop its slots with pg_drop_replication_slot and DELETE it "
+            "FROM eosframework.relays"
+        )
 
     def look(self) -> bool:
         """See how far the log goes; all of it is final."""
@@ -192,10 +218,7 @@ class SlotSource(RelaySession):
         )
 
     def _slot(self, shard: int) -> str:
-        """Return the slot's name, of the characters and the length that PostgreSQL takes."""
-        name = self.name.replace(".", "_")
-        mark = zlib.crc32(self.name.encode())
-        return f"eosframework_{name[:32]}_{mark:08x}_{shard}"
+        return slot_name(self.name, shard)
 
     def _slots(self) -> dict[str, int]:
         """Return the relay's slots that exist, with what each has let go of.
@@ -203,7 +226,7 @@ class SlotSource(RelaySession):
         Raises:
             StartRefused: the server gave one up, because it kept too much of the log.
         """
-        names = {self._slot(shard): shard for shard in range(64)}
+        names = {self._slot(shard): shard for shard in range(MOST_SHARDS)}
         with self.doing("look for replication slots") as connection:
             rows = list(outbox_queries.slots(connection, names=list(names)))
         for name, _, status in rows:

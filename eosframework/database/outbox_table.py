@@ -92,6 +92,10 @@ class TableSource(RelaySession):
                 ahead.asked.rows()
             yield connection
 
+    def same_source(self, others: set[str], with_slots: set[str]) -> set[str]:
+        """Return the relays that read the table: those without a slot."""
+        return others - with_slots
+
     def look(self) -> bool:
         """See how far the outbox is final, and return whether more waits to become so.
 

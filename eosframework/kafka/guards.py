@@ -13,6 +13,7 @@ from eosframework.errors import StartRefused
 from eosframework.kafka.access import Access, worker_access
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
+from eosframework.kafka.fencing import fence, live_ids
 from eosframework.kafka.leases import (
     given_ids,
     id_entries,
@@ -106,8 +107,12 @@ def check_start(
 ) -> Facts:
     """Refuse to start where the guarantee would not hold; then register the topology.
 
-    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. give each task its
-    id  5. write what the registry does not have yet
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. where the topology
+    has changed so that no worker of the old one may be left: fence all of them, and again from 1
+    5. give each task its id  6. write what the registry does not have yet
+
+    Without step 4 a worker that sleeps in front of its EndTxn could still add to a topic that was
+    seen to be drained, or to a store that the new topology lacks.
 
     Args:
         graph: of the application.
@@ -133,6 +138,11 @@ def check_start(
             admin.broker_settings,
             assume=settings.kafka.assume_transaction_verification,
         )
+        if any(change.verdict.stops_all for change in facts.changes):
+            partitions = facts.partitions
+            fence(lambda found: live_ids(graph, found, partitions), settings, registry)
+            facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+            refuse(graph, settings, facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
     ids = given_ids(source, names, facts.registered)

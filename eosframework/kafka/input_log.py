@@ -116,6 +116,10 @@ class KafkaInputLog:
             messages = self._without_errors(messages, ends)
         return Fetched(by_partition(messages), ends, self._current_membership())
 
+    def membership(self) -> Any:
+        """Return the membership as it is now; inside `assigned`, the one that it is about."""
+        return self._consumer.consumer_group_metadata()
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the stable committed positions (waits for a transaction in doubt).
 

@@ -62,8 +62,8 @@ class RegistryLedger:
             return list(committed)
         # Without a marker they start as if they were new, so none may be hidden.
         refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
-        early = [p for p in new if self._start is Start.EARLIEST or p.topic in self._whole_topics]
-        late = [p for p in new if p not in early]
+        late = [partition for partition in new if self.starts_at_end(partition)]
+        early = [partition for partition in new if partition not in late]
         offsets = {
             **(log.beginning_offsets(early) if early else {}),
             **(log.end_offsets(late) if late else {}),
@@ -80,6 +80,10 @@ class RegistryLedger:
         if partition in self._registry.state.committed:
             return None
         return self._registry.committed_marker(sub_topology, partition)
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition that was never committed starts at its end."""
+        return self._start is Start.LATEST and partition.topic not in self._whole_topics
 
     def former_ids(self, by_task: ByTask) -> list[str]:
         """Return the ids under which the tasks' partitions were processed and are no more.

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.config import Guarantee, Settings
+from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import TopicFacts
+from eosframework.kafka.fencing import fence, live_ids, refuse_members
 from eosframework.kafka.guards import (
     Facts,
     gather,
@@ -57,13 +59,20 @@ class Wish:
 
 
 def set_positions(
-    graph: Graph, wishes: Sequence[Wish], admin: ClusterAdmin, registry: Registry
+    graph: Graph,
+    wishes: Sequence[Wish],
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
 ) -> list[Position]:
     """Commit positions for a stopped application and register its topics as they are now.
 
-    1. refuse what makes no sense  2. commit the offsets  3. register the topics
+    1. refuse what makes no sense, and members  2. fence every id whose owner could still commit
+    3. look again, now that nothing is open  4. commit the offsets  5. register the topics
 
-    A crash between 2 and 3 leaves the guards refusing, and the command can be repeated.
+    A crash between 4 and 5 leaves the guards refusing, and the command can be repeated. Brokers
+    refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without step 2
+    a worker that sleeps in front of its EndTxn would commit afterwards what is now read again.
 
     Returns:
         The positions that were committed.
@@ -72,23 +81,32 @@ def set_positions(
         StartRefused: the application runs, or the registry belongs to another cluster.
         ConfigurationError: a topic, a partition or an offset does not exist, or a topic that was
             created again or resized is not given completely.
+        TransactionError: an id could not be inited; no position was set.
     """
     registry.ensure()
     facts = gather(graph, admin, registry)
     refuse_another_cluster(graph, facts)
-    if facts.group.client_ids:
-        raise StartRefused(
-            f"application {graph.application!r} has {len(facts.group.client_ids)} running "
-            f"workers; stop them before their positions are set"
-        )
-    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
-    _refuse_incomplete(wanted, facts)
-    positions = offsets_for(wanted, admin)
+    refuse_members([graph.application], admin, "its positions are set")
+    _checked(graph, wishes, facts, admin)
+    if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
+        partitions = facts.partitions
+        fence(lambda found: live_ids(graph, found, partitions), settings, registry)
+        facts = gather(graph, admin, registry)
+    wanted, positions = _checked(graph, wishes, facts, admin)
     if positions:
         admin.commit(graph.application, positions)
     registry.write(_entries(graph, wanted, facts))
     registry.refresh()
     return positions
+
+
+def _checked(
+    graph: Graph, wishes: Sequence[Wish], facts: Facts, admin: ClusterAdmin
+) -> tuple[dict[TopicPartition, str], list[Position]]:
+    """Return what is wanted of each partition, and the offsets to commit."""
+    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
+    _refuse_incomplete(wanted, facts)
+    return wanted, offsets_for(wanted, admin)
 
 
 def by_partition(

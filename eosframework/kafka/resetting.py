@@ -1,6 +1,6 @@
 """Takes what an application keeps for itself out of a cluster, in steps that may be repeated.
 
-    R1  refuse while somebody is a member of its groups
+    R1  refuse while its groups have members
     R2  mark the registry: no worker starts before the reset is through, and one that had started
         and was no member meanwhile takes nothing over
     R3  init every id under which it wrote or may write: what is open is ended, and whoever sleeps
@@ -27,18 +27,14 @@ from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.asking import Asking
-from eosframework.kafka.ledger import former_ids
+from eosframework.kafka.fencing import IdsOf, fence, refuse_members
 from eosframework.kafka.registry import RESET, Registered, Registry, committed_key, topic_key
-from eosframework.kafka.worker_clients import producers
-from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Graph
-from eosframework.txnid import TransactionalId
+from eosframework.records import Position
 
 FORGOTTEN = ("topic", "committed", "topology", "backfill")
 """Kinds of entries of the registry that say what the application has done."""
 
-IDS_AT_ONCE = 64
-"""How many producers are there at the same time."""
+RESET_IT = "the application is reset"
 
 GONE_SECONDS = 30.0
 """How long brokers are given to delete topics."""
@@ -51,7 +47,8 @@ class KafkaReset:
     Args:
         groups: that are deleted.
         topics: that exist and are deleted.
-        ids: that are fenced.
+        ids: that are fenced, as far as they are known before that.
+        ids_of: gives all of them, once nothing hides the registry's end.
         entries: keys that are taken out of the registry.
         positions: where source partitions go on; others as if the application had never run.
         topic_ids: of the topics of these positions, with their number of partitions.
@@ -61,6 +58,7 @@ class KafkaReset:
     groups: tuple[str, ...]
     topics: tuple[str, ...]
     ids: tuple[str, ...]
+    ids_of: IdsOf
     entries: tuple[str, ...]
     positions: tuple[Position, ...] = ()
     topic_ids: Mapping[str, tuple[str, int]] | None = None
@@ -79,43 +77,6 @@ def refuse_unfinished_reset(application: str, registered: Registered) -> None:
         )
 
 
-def ids_of(graph: Graph, registered: Registered, partitions: Mapping[str, int]) -> tuple[str, ...]:
-    """Return every id under which an application has written or may write, sorted.
-
-    Args:
-        graph: of the application.
-        registered: what its registry holds.
-        partitions: number of partitions by topic, as it is now.
-    """
-    counts = {name: topic.partitions for name, topic in registered.topics.items()}
-    readers = {source.topic: p.name for p in graph.sub_topologies for source in p.sources}
-    ids = {str(task) for tasks in registered.leased.values() for task in tasks}
-    ids.update(_ids_of_jobs(graph.application, registered))
-    for topic in {*readers, *registered.owners}:
-        name = readers.get(topic) or registered.owners[topic][0]
-        for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
-            task = TransactionalId.make(graph.application, name, number)
-            ids.add(str(task))
-            ids.update(former_ids(registered, {task: [TopicPartition(topic, number)]}))
-    return tuple(sorted(ids))
-
-
-def refuse_members(groups: Sequence[str], admin: ClusterAdmin) -> None:
-    """Raise if somebody is a member of one of the groups (R1).
-
-    Raises:
-        StartRefused: names the group; one that was killed counts until its session has expired.
-    """
-    for group in groups:
-        if members := admin.describe_group(group).members:
-            named = ", ".join(f"{member.name} at {member.host}" for member in members)
-            raise StartRefused(
-                f"group {group!r} has {len(members)} members ({named}); stop them before the "
-                f"application is reset (one that was killed counts until "
-                f"worker.session_timeout_seconds have passed)"
-            )
-
-
 def take_out(
     reset: KafkaReset, settings: Settings, admin: ClusterAdmin, registry: Registry
 ) -> None:
@@ -126,11 +87,11 @@ def take_out(
         TransactionError: an id could not be inited.
         ClusterUnreachable: nobody answered in time.
     """
-    refuse_members(reset.groups, admin)
+    refuse_members(reset.groups, admin, RESET_IT)
     registry.ensure()
     registry.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
-    _fence(reset.ids, settings)
+    fence(reset.ids_of, settings, registry)
     failpoints.hit("reset.after_fence")
     cleaner = _Cleaner(settings.kafka)
     for group in reset.groups:
@@ -190,31 +151,6 @@ class _Cleaner(Asking):
                     f"finish the reset: eosframework reset APP"
                 ) from error
             raise
-
-
-def _fence(ids: Sequence[str], settings: Settings) -> None:
-    """Init ids, and leave nobody with them (R3)."""
-    outputs = producers(settings)
-    try:
-        for first in range(0, len(ids), IDS_AT_ONCE):
-            outputs.close(outputs.open(ids[first : first + IDS_AT_ONCE]))
-    finally:
-        outputs.stop()
-
-
-def _ids_of_jobs(application: str, registered: Registered) -> set[str]:
-    """Return the ids of backfills: of their tasks, and of their cutover."""
-    ids: set[str] = set()
-    for key in registered.entries:
-        match key.split("/"):
-            case ["backfill", job]:
-                ids.add(str(TransactionalId.backfill(application, job, 0)))
-            case ["backfill", job, "task", sub_topology, number]:
-                name = f"{job}.{sub_topology}"
-                ids.add(str(TransactionalId.backfill(application, name, int(number))))
-            case _:
-                pass
-    return ids
 
 
 def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:

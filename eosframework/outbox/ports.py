@@ -95,6 +95,34 @@ class OutboxSource(Protocol):
         """Return how many relays of this name have a session, this one included."""
         ...
 
+    def register(self) -> bool:
+        """Make this relay's name known to the database, and return whether it was not.
+
+        Raises:
+            StartRefused: another name is known, so this relay would send everything once more.
+        """
+        ...
+
+    def forget(self, name: str) -> None:
+        """Let the database forget a relay, which may be this one."""
+        ...
+
+    def known_shards(self) -> int:
+        """Return how many shards relays of this name ever took; 0: none."""
+        ...
+
+    def rivals(self) -> Mapping[str, int]:
+        """Return the other names under which the outbox was relayed, with their shards.
+
+        Raises:
+            StartRefused: there is one whose place cannot be taken.
+        """
+        ...
+
+    def hold_rival(self, name: str, shard: int) -> bool:
+        """Take the right to relay a shard of another name, if no relay has it."""
+        ...
+
     def found(self, shard: int) -> Found:
         """Return what the database says about itself, for comparing it with a position."""
         ...

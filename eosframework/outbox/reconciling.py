@@ -1,12 +1,13 @@
-"""Setting a relay's position after the database came into another history, or Kafka lost it.
+"""Setting a relay's position after its database came into another history, or under another name.
 
-    C1  take the right to every shard: no relay may run
+    C1  take the right to every shard, also of relays of other names: no relay may run
     C2  to send: init every id, so that no relay that stands still can write any more
     C3  wait until all that is in the outbox is final
     C4  tell what was sent from what was not: by the position where it still belongs to the
         database's history, else by the ids of the messages that Kafka holds
     C5  send what was not, in the order of the outbox
     C6  write all positions, in one transaction: the relay goes on behind what was compared
+    C7  let the database forget the other names, so that no relay starts under them
 
 Until C6 the relay keeps refusing to start, and what C5 sent is found in Kafka the next time, so it
 may be repeated after a crash.
@@ -62,6 +63,8 @@ class Reconciler:
         name: the relay's.
         shards: as the settings have it.
         source: connected.
+        ids_of_rival: gives the ids under which a relay of another name writes, by its name and
+            shards; none, if it belongs to another database.
         wait: called with seconds while transactions are open that published.
         patience_seconds: how long those are waited for.
     """
@@ -76,6 +79,7 @@ class Reconciler:
         sent_log: SentLog,
         *,
         wait: Callable[[float], None],
+        ids_of_rival: Callable[[str, int], Sequence[str]] = lambda _name, _shards: (),
         patience_seconds: float = 60.0,
     ) -> None:
         self._name = name
@@ -85,6 +89,7 @@ class Reconciler:
         self._positions = positions
         self._sent_log = sent_log
         self._wait = wait
+        self._ids_of_rival = ids_of_rival
         self._patience_seconds = patience_seconds
 
     def compare(self) -> Comparison:
@@ -99,8 +104,13 @@ class Reconciler:
         return self._compared(self._judge(self._positions.read()))
 
     def notes(self) -> list[str]:
-        """Return what a user has to know of messages that cannot be compared."""
-        return self._source.notes()
+        """Return what a user has to know besides the comparison."""
+        rivals = [
+            f"the database knows relay {name!r} too; this one takes its place, and the database "
+            f"forgets the other name"
+            for name in self._source.rivals()
+        ]
+        return [*rivals, *self._source.notes()]
 
     def settle(self, *, uncertain: bool) -> Comparison:
         """Send what was not sent, and set the positions (C1 to C6).
@@ -114,6 +124,11 @@ class Reconciler:
         """
         entries = self._positions.read()
         numbers = self._hold_all(entries)
+        rivals = self._source.rivals()
+        former = [
+            id_ for name, shards in rivals.items() for id_ in self._ids_of_rival(name, shards)
+        ]
+        self._outputs.close(self._outputs.open(former))
         outputs = self._outputs.open([relay_id(self._name, number) for number in numbers])
         try:
             self._until_final()
@@ -127,19 +142,29 @@ class Reconciler:
             while chunk := list(islice(wanted, CHUNK)):
                 self._send(chunk, outputs[0])
             self._set_positions(outputs[0], numbers)
+            for name in rivals:
+                self._source.forget(name)
             return comparison
         finally:
             self._outputs.close(outputs)
 
     def _hold_all(self, entries: Mapping[int, RelayPosition]) -> list[int]:
         """Take every shard there is or was, so that none of them is relayed meanwhile."""
-        counts = [self._shards, *(position.shards for position in entries.values())]
+        counts = [self._shards, self._source.known_shards()]
+        counts += [position.shards for position in entries.values()]
         numbers = list(range(max(counts)))
         for number in numbers:
             if not self._source.hold(number):
                 raise StartRefused(
                     f"a relay {self._name!r} runs and holds shard {number}; stop it, then reconcile"
                 )
+        for name, shards in self._source.rivals().items():
+            for number in range(shards):
+                if not self._source.hold_rival(name, number):
+                    raise StartRefused(
+                        f"a relay {name!r} runs on the same database and holds shard {number}; "
+                        f"stop it, then reconcile"
+                    )
         return numbers
 
     def _until_final(self) -> None:

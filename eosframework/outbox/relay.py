@@ -2,8 +2,9 @@
 
 Taking a shard over, in this order:
 
-    T1  take the right to it in the database, and compare the database's history with the position
-        as far as that is decided: whoever does not belong here fences nobody
+    T1  take the right to it in the database, compare the database's history with the position as
+        far as that is decided, and make the relay's name known to the database, which refuses a
+        second one: whoever does not belong here fences nobody
     T2  init its transactional.id: fence the last relay and end what it left open
     T3  read its position in the registry topic
     T4  compare the database's history with it, or refuse to send anything
@@ -20,6 +21,8 @@ One transaction:
     7  decide what the outcome was (see `recovery`)
     8  clean behind the position, when nothing is left to send
 
+A relay that ends before its first commit has sent nothing, and the database forgets its name again.
+
 A session with the database that is lost takes the rights of T1 with it: every shard is given up,
 its open transaction aborted, and taken over again when the database is back.
 """
@@ -28,6 +31,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -114,6 +118,7 @@ class Relay:
         self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
         self._connected = False
         self._has_run = False
+        self._is_unused = False
         self._stands_by = False
         self._away: str | None = None
         self._measures = Measures()
@@ -168,6 +173,7 @@ class Relay:
         finally:
             self._give_up(list(self._shards.values()))
             self._outputs.stop()
+            self._forget_unused_name()
             self._source.close()
         return self.counts
 
@@ -256,6 +262,7 @@ class Relay:
             decided = self._positions.decided()
             for number in numbers:
                 self._refuse_other_history(number, decided.get(number))
+            self._is_unused = self._source.register() or self._is_unused
             failpoints.hit("relay.after_hold")
             opened = self._opened(numbers)
         except TransactionFatal as error:
@@ -326,6 +333,14 @@ class Relay:
         if shards:
             self._outputs.close([shard.output for shard in shards])
 
+    def _forget_unused_name(self) -> None:
+        """Take a name back under which nothing was sent, so that the right one is not refused."""
+        if not self._is_unused:
+            return
+        with suppress(DatabaseAway):
+            if self._source.relays() == 1:
+                self._source.forget(self._options.name)
+
     def _lose_session(self, error: DatabaseAway) -> None:
         """Give everything up: with the session the rights to all shards are gone."""
         self._connected = False
@@ -377,6 +392,7 @@ class Relay:
         """Commit (steps 6 and 7) what was begun in this round."""
         if not ready:
             return
+        self._is_unused = False
         recycled: list[Shard] = []
         started = self._clock()
         results = self._outputs.commit([shard.commit() for shard in ready])

@@ -1,7 +1,8 @@
 """The persister's worker: one consumer, one database, a task for each partition.
 
     P1. claim: raise the epoch of a partition's position and read it, in one statement
-    P2. seek to it; a partition without one starts where the application starts
+    P2. seek to it; a partition without one starts where the application starts. Is that its end, it
+        is written at once: the end is another one whenever it is asked for
     P3. make rows of what is fetched
     P4. write: rows, and each position where epoch and offset are still those of the claim, in
         one database transaction
@@ -25,7 +26,7 @@ value before it, and the same rows would be written twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -42,7 +43,7 @@ from eosframework.errors import (
     TransactionError,
 )
 from eosframework.persisting.claims import Starts, offsets_of
-from eosframework.persisting.ports import Batch, RowStore
+from eosframework.persisting.ports import Batch, Claim, RowStore
 from eosframework.persisting.rows import RowMaker
 from eosframework.persisting.tasks import PartitionTask, TaskState
 from eosframework.processing.measures import Measures
@@ -91,6 +92,7 @@ class PersisterWorker:
         purger: told how far the application's own topics are in the database; None: their records
             stay.
         start: of partitions that were never written: their first offsets, or their last.
+        late: topics whose partitions start at their last offset.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class PersisterWorker:
         options: PersisterOptions,
         *,
         start: Starts,
+        late: Collection[str] = (),
         tell_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -115,6 +118,7 @@ class PersisterWorker:
         self._store = store
         self._options = options
         self._start = start
+        self._late = late
         self._tell_group = tell_group
         self._purger = purger
         self._own_topics = {p.topic for p in persisters if p.sub_topology is not None}
@@ -218,7 +222,8 @@ class PersisterWorker:
             claims = self._store.claim([task.partition for task in due])
             failpoints.hit("persister.after_claim")
             offsets = offsets_of(claims, self._log, self._start)
-        except (DatabaseAway, TransactionError) as error:
+            claims = self._with_starts(claims, offsets)
+        except (DatabaseAway, Overtaken, TransactionError) as error:
             self._claim_later(due, error)
             return
         self._database_is_back()
@@ -237,6 +242,25 @@ class PersisterWorker:
         self._log.resume([task.partition for task in due])
         if known := [claim for claim in claims if claim.next_offset is not None]:
             self._tell([Position(*claim.partition, claim.next_offset) for claim in known])
+
+    def _with_starts(
+        self, claims: Sequence[Claim], offsets: Mapping[TopicPartition, int]
+    ) -> list[Claim]:
+        """Write where partitions start that start at their end, and return the claims with it.
+
+        Raises:
+            DatabaseAway, Overtaken: claim again, which tells what is written.
+        """
+        kept = [
+            claim
+            if claim.next_offset is not None or claim.partition.topic not in self._late
+            else replace(claim, next_offset=offsets[claim.partition])
+            for claim in claims
+        ]
+        pairs = zip(claims, kept, strict=True)
+        if new := [Batch(was, offsets[was.partition], []) for was, now in pairs if was is not now]:
+            self._store.write(new)
+        return kept
 
     def _take_in(self) -> None:
         """Fetch and make rows (P3)."""

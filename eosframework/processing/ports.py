@@ -120,6 +120,10 @@ class InputLog(Protocol):
         """
         ...
 
+    def membership(self) -> Any:
+        """Return the membership as it is now; inside `assigned`, the one that it is about."""
+        ...
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the stable committed positions (waits for a transaction in doubt).
 
@@ -348,6 +352,10 @@ class ProgressLedger(Protocol):
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
         """Return what to write into a partition's first transaction; None: it is there."""
+        ...
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition that was never committed starts at its end."""
         ...
 
     def former_ids(self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]) -> list[str]:

@@ -2,17 +2,24 @@
 
 T1. init the transactional.ids of the tasks, in parallel: fences the last owner and ends what it
     left open; ids that an earlier topology used for the partition are inited too
-T2. read the committed offsets, stable ones, with their metadata
+T2. read the committed offsets, stable ones, with their metadata; commit where a partition starts
+    that starts at its end, in a transaction of its task
 
 T1 comes before T2 because an offset that a zombie has pending can still change until its
 transaction is ended; after init it is decided. What follows is the worker's.
+
+The end of a log is another one whenever it is asked for. Were it committed with the first record
+only, records that come to a quiet partition during a restart would lie before the next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import structlog
+
 from eosframework import failpoints
+from eosframework.errors import TaskFenced
 from eosframework.processing.again import delays_of, task_queue
 from eosframework.processing.bundle import Bundle
 from eosframework.processing.failures import FailureHandler
@@ -20,7 +27,14 @@ from eosframework.processing.local_state import LocalState
 from eosframework.processing.measures import Flow, Measures
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.plan import Plan, WorkerOptions
-from eosframework.processing.ports import InputLog, ProgressLedger, TransactionalOutputs
+from eosframework.processing.ports import (
+    Commit,
+    InputLog,
+    Output,
+    ProgressLedger,
+    TransactionalOutputs,
+)
+from eosframework.processing.producing import produce_all
 from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -62,6 +76,7 @@ class Takeover:
         self._clock = clock
         self._now = now
         self._timer = RecordTimer()
+        self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._was_away = True
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
@@ -91,6 +106,7 @@ class Takeover:
         bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
         opened: list[Task] = []
         starts: list[Position] = []
+        at_ends: dict[Bundle, list[Position]] = {}
         try:
             for identity, partitions in by_task.items():
                 committed = self._log.committed(partitions)
@@ -101,6 +117,9 @@ class Takeover:
                 opened.append(task)
                 task.start_at(positions)
                 starts += positions
+                if new := self._starting_at_end(committed, positions):
+                    at_ends.setdefault(task.bundle, []).extend(new)
+            self._commit_starts(at_ends)
         except BaseException:
             for task in opened:
                 task.close_stores()
@@ -123,6 +142,51 @@ class Takeover:
         if self._was_away:
             self._ledger.confirm_start()
             self._was_away = False
+
+    def _starting_at_end(
+        self, committed: Sequence[Position], positions: Sequence[Position]
+    ) -> list[Position]:
+        """Return the positions that nothing remembers yet and that will be others later."""
+        return [
+            position
+            for found, position in zip(committed, positions, strict=True)
+            if found.offset is None and self._ledger.starts_at_end(position.topic_partition)
+        ]
+
+    def _commit_starts(self, starts: Mapping[Bundle, Sequence[Position]]) -> None:
+        """Commit where partitions start, with their markers, before any record is run.
+
+        Raises:
+            TransactionError: it is not known whether they are committed; taking over again tells.
+        """
+        if not starts:
+            return
+        membership = self._log.membership()
+        commits: list[Commit] = []
+        for bundle, positions in starts.items():
+            bundle.output.begin()
+            produce_all(bundle.output, [*self._markers_of(bundle, positions).values()])
+            commits.append(Commit(bundle.output, positions, membership))
+        for bundle, result in zip(starts, self._outputs.commit(commits), strict=True):
+            if isinstance(result.error, TaskFenced):
+                # Taken again, the id would fence a successor. The worker is about to hear of it.
+                self._events.warning(
+                    "start_not_committed",
+                    transactional_id=bundle.transactional_id,
+                    error=str(result.error),
+                )
+            elif result.error is not None:
+                raise result.error
+
+    def _markers_of(
+        self, bundle: Bundle, positions: Sequence[Position]
+    ) -> dict[TopicPartition, Output]:
+        parts = {p: task.identity.sub_topology for task in bundle.tasks for p in task.partitions}
+        return {
+            partition: marker
+            for partition in (position.topic_partition for position in positions)
+            if (marker := self._ledger.marker(parts[partition], partition))
+        }
 
     def _new_task(
         self,

@@ -217,6 +217,10 @@ class MemoryInput:
             self._kafka.now += timeout_seconds
         return Fetched(messages, ends, "member")
 
+    def membership(self) -> str:
+        """Return the only one that there is."""
+        return "member"
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         """Return the committed positions."""
         return [self._kafka.positions.get(p, Position(*p, None)) for p in partitions]
@@ -265,6 +269,10 @@ class MemoryLedger:
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
         """Return None: nothing is registered."""
         return None
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        """Return False: every partition starts at its beginning."""
+        return False
 
     def former_ids(self, by_task: Any) -> list[str]:
         """Return none."""

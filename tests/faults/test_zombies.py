@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
 from eosframework.config import KafkaSettings
+from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.transactions.coordinators import describe_transaction
 from eosframework.kafka.transactions.formats import State
 from eosframework.kafka.transactions.wire import Wire
+from tests.support.commands import here
 from tests.support.pipeline import Pipeline, wait_until
 
 RECORDS = 4000
@@ -87,6 +90,40 @@ def test_a_worker_whose_transaction_expired_goes_on_as_the_owner(pipeline: Pipel
     assert not worker.events("successor_took_over")
     verdict = pipeline.verify()
     assert verdict.clean, verdict
+
+
+def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_positions_are_set(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """Its session expires, so it is no member; its offsets were checked while it was one."""
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(10)
+    pipeline.finish(instance="first")
+    pipeline.feed(10)
+    zombie = pipeline.start_worker(
+        instance="zombie",
+        faults=["transaction.before_commit=stop@1"],
+        settings=[*SHORT_SESSION, *SLOW_TO_EXPIRE],
+    )
+    zombie.wait_for_fault("transaction.before_commit")
+    # Seen here, so that no command fences it before the one that must.
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers))
+    wait_until(lambda: not admin.describe_group(pipeline.name).members, "its session's end")
+    assert not pipeline.nothing_is_open(), "its transaction ended by itself"
+    server = f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"
+    words = (str(pipeline.topology_file), f"{pipeline.source}[0]=5", "--set", server)
+    done = here("positions", "set", *words)
+    assert done.exit_code == 0, done.err
+    zombie.signal(signal.SIGCONT)
+    zombie.wait_until_displaced()
+    wait_until(lambda: pipeline.committed() == 20, "what is read from the position on")
+    zombie.signal(signal.SIGTERM)
+    assert zombie.wait() in (0, 3), zombie.log[-3000:]
+    verdict = pipeline.verify()
+    again = {(topic, n * by) for topic, by in pipeline.outputs.items() for n in range(5, 10)}
+    assert set(verdict.duplicated) == again, "read again were 5 to 9 of those that were committed"
+    assert not verdict.lost
+    assert not verdict.torn
 
 
 def is_aborted(pipeline: Pipeline) -> bool:

@@ -91,6 +91,11 @@ PROPERTY = "kafka.properties."
             "would break the guarantee: inputs are read read_committed",
         ),
         (PROPERTY + "transactional.id=x", "transactional.id='x' would break the guarantee"),
+        (
+            PROPERTY + "oauth_cb=tokens:get",
+            "property oauth_cb takes a Python object, which configuration cannot give. Remove it; "
+            "instead, set sasl.oauthbearer.method=oidc",
+        ),
         (PROPERTY + "lingre.ms=1", "has no property 'lingre.ms'; did you mean linger.ms?"),
         (PROPERTY + "security.protocol=x", "security.protocol='x' cannot be used: Invalid value"),
     ],

@@ -32,6 +32,7 @@ from tests.conftest import KafkaService
 from tests.support.handed_over import JOB, HandedOver
 from tests.support.kafka_admin import NewPartitions
 from tests.support.programs import Finished
+from tests.support.sleepers import Sleeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +112,22 @@ def command(orders: HandedOver, directory: Path, *arguments: str, **environment:
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_a_job_fills_its_state(
+    orders: HandedOver,
+) -> None:
+    orders.feed(10)
+    [part] = [
+        part
+        for part in orders.graph.sub_topologies
+        if orders.source in {source.topic for source in part.sources}
+    ]
+    sleeper = Sleeper(
+        orders.bootstrap_servers, f"{orders.name}-{part.name}-1", f"{orders.name}.totals"
+    )
+    started(orders)
+    assert sleeper.is_fenced()
 
 
 def test_ranges_that_cannot_be_had_are_refused_by_what_is_wrong(

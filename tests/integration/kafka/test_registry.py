@@ -20,7 +20,7 @@ from eosframework.kafka.guards import check_start
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.properties import client_properties
 from eosframework.kafka.provision import apply, plan
-from eosframework.kafka.registry import Registry
+from eosframework.kafka.registry import Registry, owner_key
 from eosframework.kafka.reposition import Wish, set_positions
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Graph
@@ -28,6 +28,7 @@ from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 from tests.support.kafka_admin import NewPartitions
 from tests.support.pipeline import wait_until
+from tests.support.sleepers import Sleeper
 from tests.support.waiting import within
 
 RECORDS = 10
@@ -287,10 +288,36 @@ def test_positions_of_a_running_application_are_not_set(application: Application
     )
     worker.subscribe([application.source])
     wait_until(lambda: has_joined(worker), "the worker's partitions")
-    with pytest.raises(StartRefused, match="1 running workers"):
+    with pytest.raises(StartRefused, match=r"1 members .*before its positions are set"):
         set_to(application, f"{application.source}=latest")
     application.start()
     worker.close()
+
+
+def test_ids_that_an_open_transaction_hides_are_fenced_before_positions_are_set(
+    application: Application,
+):
+    ledger = application.start()
+    server, name = application.settings.kafka.bootstrap_servers, application.name
+    marker = ledger.marker("part", TopicPartition(application.source, 0))
+    assert marker is not None
+    first = Sleeper(server, f"{name}-part-0", marker[0], marker[1] or b"", marker[2] or b"")
+    application.registry().write({owner_key(application.source, "former"): {}})
+    assert "former" not in application.registry().refresh().owners[application.source]
+    hidden = Sleeper(server, f"{name}-former-1", f"{name}.out")
+    set_to(application, f"{application.source}=earliest")
+    assert "former" in application.registry().refresh().owners[application.source]
+    assert hidden.is_fenced()
+    assert first.is_fenced()
+
+
+def test_a_start_that_needs_a_stop_fences_who_sleeps_in_a_commit(application: Application):
+    application.start()
+    server = application.settings.kafka.bootstrap_servers
+    sleeper = Sleeper(server, f"{application.name}-part-0", f"{application.name}.out")
+    moved = graph_of(application.name, {"other": ([application.source], [])})
+    check_start(moved, application.settings, application.admin, application.registry())
+    assert sleeper.is_fenced()
 
 
 def test_a_position_outside_the_log_is_refused_with_its_bounds(application: Application):
@@ -396,6 +423,7 @@ def set_to(application: Application, *wishes: str) -> list[Position]:
     return set_positions(
         application.graph,
         [Wish.parse(text) for text in wishes],
+        application.settings,
         application.admin,
         application.registry(),
     )

@@ -82,6 +82,50 @@ def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
             admin.execute(sql.SQL("DROP ROLE {}").format(identifier))
 
 
+@pytest.mark.parametrize("kind", ["table", "slot"])
+def test_a_relay_under_a_second_name_is_refused_until_it_takes_the_first_ones_place(
+    make_outbox: MakeOutbox, kind: str
+) -> None:
+    outbox = make_outbox(kind=kind)
+    keep = ["outbox.keep_seconds=600"]
+    renamed = [*keep, f"outbox.name={outbox.name}.again"]
+    if kind == "slot":
+        outbox.finish()
+    outbox.publish(5)
+    running = outbox.start_relay(settings=keep)
+    outbox.wait_for(5)
+    refused = outbox.start_relay("--until-caught-up", settings=renamed)
+    assert refused.wait() == 1, refused.log[-3000:]
+    [told] = [line for line in refused.log.splitlines() if line.startswith("error: ")]
+    assert f"was relayed under the name '{outbox.name}'" in told
+    assert f"outbox.name='{outbox.name}.again'" in told
+    assert f"EOS_OUTBOX__NAME={outbox.name}" in told
+    assert f"{outbox.name}.again.registry" not in topics_of(outbox), "it left a topic"
+    if kind == "slot":
+        assert "keeps its name" in told
+        assert "keeps its name" in outbox.reconcile("--yes", settings=renamed).error
+        assert outbox.verify().clean
+        return
+    assert "runs on the same database" in outbox.reconcile("--yes", settings=renamed).error
+    running.signal(signal.SIGTERM)
+    assert running.wait() == 0
+    outbox.publish(3)
+    settled = outbox.reconcile("--yes", settings=renamed)
+    assert settled.exit_code == 0, settled.err
+    assert "this one takes its place" in settled.out
+    assert outbox.start_relay("--until-caught-up", settings=renamed).wait() == 0
+    former = outbox.start_relay("--until-caught-up", settings=keep)
+    assert former.wait() == 1, former.log[-3000:]
+    verdict = outbox.verify()
+    assert verdict.clean, verdict
+
+
+def topics_of(outbox: OutboxWorld) -> set[str]:
+    return set(
+        AdminClient({"bootstrap.servers": outbox.bootstrap_servers}).list_topics(timeout=30).topics
+    )
+
+
 @pytest.mark.every_provider
 def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(make_outbox: MakeOutbox) -> None:
     outbox = make_outbox(shards=3)

@@ -59,6 +59,23 @@ def test_a_table_is_filled_again_from_where_it_is_set(world: TablesWorld) -> Non
     }
 
 
+def test_rows_that_come_while_a_quiet_worker_is_restarted_are_written(
+    make_tables: MakeTables,
+) -> None:
+    world = make_tables(partitions=1)
+    world.see("CREATE TABLE numbers (n bigint)")
+    world.apply()
+    world.feed(10)
+    latest = ["worker.start=latest"]
+    worker = world.start_worker(settings=latest)
+    worker.wait_for_event("partition_claimed")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    world.feed(10)
+    assert world.start_worker(settings=latest, until_caught_up=True).wait() == 0
+    assert world.see("SELECT n FROM numbers ORDER BY n") == [(n,) for n in range(10, 20)]
+
+
 def test_a_position_that_cannot_be_set_is_refused(world: TablesWorld) -> None:
     without = world.run("positions set", f"{world.source}=earliest")
     assert without.exit_code == 1

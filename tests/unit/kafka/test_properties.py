@@ -1,9 +1,17 @@
-import pytest
-from confluent_kafka import Producer
+from contextlib import suppress
 
-from eosframework.config import KafkaSettings
+import pytest
+from confluent_kafka import Consumer, Producer
+from pydantic import ValidationError
+
+from eosframework.config import FORBIDDEN_PROPERTIES, KafkaSettings
+from eosframework.config.settings import FUNCTION_PROPERTIES
 from eosframework.errors import ConfigurationError
+from eosframework.kafka import properties
 from eosframework.kafka.properties import client_properties, new_client
+
+TAKEN_BY_THE_LIBRARY = ("default.topic.config", "oauth_cb", "on_commit", "on_delivery")
+"""Names that confluent_kafka takes and librdkafka does not know."""
 
 SETTINGS = KafkaSettings(
     bootstrap_servers="broker:1",
@@ -32,3 +40,27 @@ def test_client_ids_tell_workers_from_strangers():
 def test_a_property_that_cannot_be_used_is_named(name, value, expected):
     with pytest.raises(ConfigurationError, match=expected):
         new_client(Producer, {"bootstrap.servers": "127.0.0.1:1", name: value})
+
+
+@pytest.mark.parametrize("value", ["text", 1, True])
+def test_every_property_that_configuration_can_give_is_used_or_refused_in_one_message(value):
+    """Some take a Python object, and the library ends in a TypeError over text."""
+    named = properties._property_names().values()
+    for name in {*TAKEN_BY_THE_LIBRARY, *(name for names in named for name in names)}:
+        given = {name: value}
+        if name in {*FORBIDDEN_PROPERTIES, *FUNCTION_PROPERTIES}:
+            with pytest.raises(ValidationError, match=f"property {name}"):
+                KafkaSettings(properties=given)
+            continue
+        settings = KafkaSettings(bootstrap_servers="127.0.0.1:1", properties=given)
+        with suppress(ConfigurationError):
+            new_client(Producer, client_properties(settings, "producer"))
+        with suppress(ConfigurationError):
+            new_client(
+                Consumer, {**client_properties(settings, "consumer"), "group.id": "g"}
+            ).close()
+
+
+def test_a_function_for_tokens_is_refused_with_the_settings_that_get_them():
+    with pytest.raises(ValidationError, match=r"oauth_cb .* sasl.oauthbearer.method=oidc"):
+        KafkaSettings(properties={"oauth_cb": "module:function"})

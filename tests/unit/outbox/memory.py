@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from eosframework.errors import DatabaseAway
+from eosframework.errors import DatabaseAway, StartRefused
 from eosframework.outbox.ports import Backlog, Batch, Candidate
 from eosframework.outbox.position import Found, Origin, RelayPosition, position_key
 from eosframework.outbox.relay import Relay, RelayOptions
@@ -30,6 +30,9 @@ class Table:
     read_seconds: float = 0.0
     holders: dict[int, MemorySource] = field(default_factory=dict)
     sessions: list[MemorySource] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    shards_taken: int = 0
+    rivals_held: set[tuple[str, int]] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
     def publish(self, *values: str, lane: int = 0) -> None:
@@ -41,8 +44,9 @@ class Table:
 class MemorySource:
     """An OutboxSource; `faults` of the table name the calls that lose the session, in turn."""
 
-    def __init__(self, table: Table, clock: Clock, *, shards: int = 1) -> None:
+    def __init__(self, table: Table, clock: Clock, *, shards: int = 1, name: str = "relay") -> None:
         self.table = table
+        self.name = name
         self.clock = clock
         self.shards = shards
 
@@ -71,6 +75,28 @@ class MemorySource:
     def relays(self) -> int:
         self._may_fail("relays")
         return len(self.table.sessions)
+
+    def register(self) -> bool:
+        self._may_fail("register")
+        if self.name in self.table.names:
+            return False
+        if self.table.names:
+            raise StartRefused(f"relayed under the name {sorted(self.table.names)}")
+        self.table.names.add(self.name)
+        return True
+
+    def forget(self, name: str) -> None:
+        self._may_fail("forget")
+        self.table.names.discard(name)
+
+    def known_shards(self) -> int:
+        return self.table.shards_taken
+
+    def rivals(self) -> Mapping[str, int]:
+        return dict.fromkeys(self.table.names - {self.name}, 1)
+
+    def hold_rival(self, name: str, shard: int) -> bool:
+        return (name, shard) not in self.table.rivals_held
 
     def found(self, shard: int) -> Found:
         table = self.table
@@ -199,16 +225,18 @@ class World:
         self.positions = MemoryPositions(self.broker)
         self.outputs = MemoryOutputs(self.broker)
 
-    def relay(self, *, batch_rows: int = 4, keep_seconds: float = 0.0) -> Relay:
+    def relay(
+        self, *, batch_rows: int = 4, keep_seconds: float = 0.0, name: str = "relay"
+    ) -> Relay:
         options = RelayOptions(
-            name="relay",
+            name=name,
             shards=self.shards,
             batch_rows=batch_rows,
             commit_interval_seconds=0.1,
             poll_interval_seconds=0.5,
             keep_seconds=keep_seconds,
         )
-        source = MemorySource(self.table, self.clock, shards=self.shards)
+        source = MemorySource(self.table, self.clock, shards=self.shards, name=name)
         return Relay(
             source,
             MemoryOutputs(self.broker),

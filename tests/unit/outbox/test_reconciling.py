@@ -123,3 +123,32 @@ def test_what_was_not_finished_can_be_repeated() -> None:
     case.settled()
     case.world.caught_up()
     assert case.world.values == [*TEN, "new"]
+
+
+def test_a_relay_of_another_name_is_replaced_once_it_runs_no_more() -> None:
+    case = Case()
+    case.world.table.names = {"former"}
+    case.world.table.publish("new")
+    case.world.table.rivals_held = {("former", 0)}
+    with pytest.raises(StartRefused, match="'former' runs on the same database"):
+        case.settled()
+    case.source.close()
+    case.world.table.rivals_held = set()
+    case.settled()
+    assert case.world.values == [*TEN, "new"]
+    assert case.world.table.names == set()
+
+
+def test_a_shard_that_only_the_database_knows_is_held_as_well() -> None:
+    """Its relay sleeps in its first commit, so Kafka shows no position of it."""
+    case = Case()
+    case.world.table.shards_taken = 2
+    other = MemorySource(case.world.table, case.world.clock, shards=2)
+    other.connect()
+    assert other.hold(1)
+    with pytest.raises(StartRefused, match="runs and holds shard 1"):
+        case.settled()
+    other.close()
+    case.source.close()
+    case.settled()
+    assert case.world.values == TEN

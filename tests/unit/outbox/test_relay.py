@@ -56,6 +56,22 @@ def test_a_doubtful_commit_is_read_not_guessed(error: TransactionError, committe
     assert told.counts.unknown_outcomes == isinstance(error, OutcomeUnknown)
 
 
+def test_a_second_name_is_refused_and_one_that_sent_nothing_is_forgotten() -> None:
+    world = World()
+    world.positions.no_topics = {"orders"}
+    world.table.publish(*TEN)
+    with pytest.raises(RunError, match="does not exist"):
+        world.caught_up(world.relay(name="typo"))
+    assert world.table.names == set()
+    world.positions.no_topics = set()
+    world.caught_up()
+    with pytest.raises(StartRefused, match="relayed under the name"):
+        world.caught_up(world.relay(name="typo"))
+    assert world.values == TEN
+    world.caught_up()
+    assert world.table.names == {"relay"}
+
+
 def test_recovery_waits_for_a_cluster_that_is_away() -> None:
     world = World()
     world.table.publish(*TEN)

@@ -128,6 +128,9 @@ class MemoryLog:
                     ends[partition] = len(log)
         return Fetched(messages, ends, "member")
 
+    def membership(self) -> str:
+        return "member"
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         self.broker.calls.append("committed")
         return [self.broker.positions.get(p, Position(*p, None)) for p in partitions]

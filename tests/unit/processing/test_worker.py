@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
-from eosframework.records import Position
+from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
@@ -375,6 +376,47 @@ def test_a_worker_that_is_behind_hears_of_rebalances_and_pauses_nothing() -> Non
     run.log.pause = paused
     assert run.to_the_end().values == [*range(100)]
     assert {1, 10} == set(limits)
+
+
+class AtEnds(MemoryLedger):
+    """A ledger of an application that starts at the end."""
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        return True
+
+    def starting_positions(
+        self, sub_topology: str, committed: Sequence[Position], log: Any
+    ) -> list[Position]:
+        ends = log.end_offsets([p.topic_partition for p in committed])
+        return [
+            p if p.offset is not None else Position(*p.topic_partition, ends[p.topic_partition])
+            for p in committed
+        ]
+
+
+@pytest.mark.parametrize(
+    ("error", "committed", "inits"),
+    [
+        (None, True, 1),
+        (OutcomeUnknown("no answer"), True, 2),
+        (OutcomeUnknown("no answer"), False, 2),
+        (TaskFenced("another worker has it"), False, 1),
+    ],
+)
+def test_where_a_partition_starts_at_its_end_is_committed_before_a_record_is_run(
+    error: TransactionError | None, committed: bool, inits: int
+) -> None:
+    """A fence is left to the rebalance behind it: taken again, the id would fence a successor."""
+    broker = broker_with(*range(5))
+    broker.commit_faults.append((error, committed))
+    run = Run(broker)
+    run.worker._ledger = run.worker._takeover._ledger = AtEnds()
+    run.worker.start()
+    run.log.fetch(1, 0)
+    assert broker.calls.count("init app-sub-0") == inits
+    is_known = not isinstance(error, TaskFenced)
+    assert broker.positions == ({P0: Position(*P0, 5)} if is_known else {})
+    assert broker.values == []
 
 
 def test_a_worker_without_partitions_waits_for_those_who_have_them() -> None:
