@@ -188,7 +188,7 @@ def _worker(
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
-        consumer_client(settings),
+        consumer_client(settings, facts.largest_input_bytes(graph)),
         group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=asked.statistics if asked else None,
@@ -318,7 +318,7 @@ def _outputs(
     log: KafkaInputLog,
     asked: AskedWorker | None,
 ) -> KafkaOutputs | AtLeastOnceOutputs:
-    properties = producer_client(settings, facts.smallest_output_bytes)
+    properties = producer_client(settings, facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.doctor.findings import Seen
-from eosframework.doctor.snapshot import EventTimes
+from eosframework.doctor.snapshot import EventTimes, Snapshot
 from eosframework.kafka.facts import TopicFacts
+from eosframework.topology.graph import OnError, Policy
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import (
     GRAPH,
     TOPIC_VALUES,
+    TOPICS,
     ms,
     snapshot,
     topic,
@@ -21,6 +23,23 @@ from tests.unit.doctor.made_up import (
 
 OLD = {"orders": Seen(EventTimes(ms(days=6000), ms(days=5999)))}
 AHEAD = {"orders": Seen(EventTimes(ms(hours=0), ms(hours=-9)))}
+
+
+def _with_dead_letters(limit: int, *, input_bytes: int) -> Snapshot:
+    """An application with dead letters, and what their topic and the input take."""
+    [part] = GRAPH.sub_topologies
+    policy = OnError(Policy.DEAD_LETTER, "dead")
+    sources = tuple(replace(source, on_error=policy) for source in part.sources)
+    topics = {
+        **TOPICS,
+        "orders": topic(max_message_bytes=str(input_bytes)),
+        "dead": topic(max_message_bytes=str(limit)),
+    }
+    return snapshot(
+        graph=replace(GRAPH, sub_topologies=(replace(part, sources=sources),)),
+        topics={name: Seen(found) for name, found in topics.items()},
+    )
+
 
 CASES = [
     Case(
@@ -99,6 +118,27 @@ CASES = [
         lambda: with_properties(batch_size=4_000_000),
         "max.message.bytes=1048588, batch.size=4000000",
         "remove batch.size",
+    ),
+    Case(
+        "record-size",
+        W,
+        lambda: with_properties(message_max_bytes=50_000),
+        "max.message.bytes=1048588, message.max.bytes=50000",
+        "remove message.max.bytes",
+    ),
+    Case(
+        "dead-letter-size",
+        W,
+        lambda: _with_dead_letters(1_048_588, input_bytes=5_000_000),
+        "max.message.bytes=1048588, and orders has 5000000",
+        "--entity-name dead --add-config max.message.bytes=5004096",
+    ),
+    Case(
+        "dead-letter-size",
+        N,
+        lambda: _with_dead_letters(1_048_588, input_bytes=1_048_588),
+        "max.message.bytes=1048588, and orders has 1048588",
+        "--add-config max.message.bytes=1052684",
     ),
     Case(
         "append-time",
