@@ -199,6 +199,7 @@ def _worker(
         heartbeat_interval_seconds=worker.heartbeat_interval_seconds,
         takeover_deadline_seconds=TAKEOVER_DEADLINE_SECONDS,
         batch_records=worker.batch_records,
+        queue_bytes=worker.queue_megabytes * 2**20,
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
         max_task_idle_seconds=worker.max_task_idle_seconds,

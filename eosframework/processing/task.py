@@ -147,6 +147,16 @@ class Task:
         return self._queue.full()
 
     @property
+    def waiting_bytes(self) -> int:
+        """The estimated size of fetched messages that wait."""
+        return self._queue.waiting_bytes()
+
+    @property
+    def waiting_sizes(self) -> Mapping[TopicPartition, int]:
+        """The same by source partition that has any."""
+        return self._queue.sizes()
+
+    @property
     def late_records(self) -> int:
         """How many records came too late for a step."""
         return 0 if self.stores is None else self.stores.late.count
@@ -181,10 +191,14 @@ class Task:
             self.stores.starts_at(self._stream_time)
 
     def add(
-        self, partition: TopicPartition, messages: Sequence[Message], membership: object
+        self,
+        partition: TopicPartition,
+        messages: Sequence[Message],
+        membership: object,
+        size_bytes: int = 0,
     ) -> None:
         """Queue messages, in offset order, with the membership they were fetched under."""
-        self._queue.add(Pending(partition, messages, membership))
+        self._queue.add(Pending(partition, messages, membership, size_bytes))
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
         """Note that a partition is read up to `offset`, its last stable one."""

@@ -119,7 +119,7 @@ class Worker:
             outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
-        self._flowing = Flowing(log)
+        self._flowing = Flowing(log, options.queue_bytes)
         self._up_to_date: set[Task] = set()
         self._was_assigned = False
         self._is_behind = False
@@ -294,7 +294,8 @@ class Worker:
         for partition, messages in fetched.messages.items():
             task = owners.get(partition)
             if task is not None and task.state is TaskState.RUNNING:
-                task.add(partition, messages, fetched.membership)
+                size_bytes = fetched.sizes.get(partition, 0)
+                task.add(partition, messages, fetched.membership, size_bytes)
         for partition, offset in fetched.ends.items():
             task = owners.get(partition)
             if task is not None:
