@@ -24,7 +24,7 @@ from eosframework.kafka.permissions import naming_what_is_needed
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
 from eosframework.kafka.statistics import ClientStatistics
-from eosframework.kafka.worker_clients import producer_client
+from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
 from eosframework.outbox.reconciling import Reconciler
 from eosframework.outbox.relay import Relay, RelayOptions, relay_id
 from eosframework.outbox.views import RelayCounts
@@ -168,7 +168,7 @@ def _prepare(settings: Settings, database: Database) -> None:
 
 
 def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
-    properties = producer_client(settings, None)
+    properties = producer_client(settings, NOTHING_KNOWN)
     properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
     properties.setdefault("queue.buffering.max.kbytes", QUEUE_KILOBYTES)
     return KafkaOutputs(

@@ -194,7 +194,7 @@ def _worker(
 ) -> Worker:
     worker = settings.worker
     log = KafkaInputLog(
-        consumer_client(settings),
+        consumer_client(settings, facts.largest_input_bytes(graph)),
         group_settings(graph.application, settings, instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         statistics=asked.statistics if asked else None,
@@ -205,6 +205,7 @@ def _worker(
         heartbeat_interval_seconds=worker.heartbeat_interval_seconds,
         takeover_deadline_seconds=TAKEOVER_DEADLINE_SECONDS,
         batch_records=worker.batch_records,
+        queue_bytes=worker.queue_megabytes * 2**20,
         leave_on_stop=worker.leave_on_stop,
         stop_deadline_seconds=worker.stop_deadline_seconds,
         max_task_idle_seconds=worker.max_task_idle_seconds,
@@ -324,7 +325,7 @@ def _outputs(
     log: KafkaInputLog,
     asked: AskedWorker | None,
 ) -> KafkaOutputs | AtLeastOnceOutputs:
-    properties = producer_client(settings, facts.smallest_output_bytes)
+    properties = producer_client(settings, facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)

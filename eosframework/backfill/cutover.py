@@ -189,7 +189,7 @@ class _Cutover:
         self._log = log
         self._id = str(TransactionalId.backfill(graph.application, state.job.name, 0))
         self._parts = {s.topic: part.name for part in graph.sub_topologies for s in part.sources}
-        self._outputs = producers(settings, facts.smallest_output_bytes, [registry.topic])
+        self._outputs = producers(settings, topics=[registry.topic])
         self._member = _OnlyMember(graph.application, settings, instance)
         self._events = structlog.get_logger("eosframework.backfill").bind(
             application=graph.application, job=state.job.name

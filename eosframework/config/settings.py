@@ -192,6 +192,12 @@ class WorkerSettings(Section):
     batch_records: int = Field(default=2000, gt=0)
     """Records taken from the consumer at once, at most."""
 
+    queue_megabytes: int = Field(default=128, gt=0)
+    """Megabytes of records that wait in a worker, for others with earlier times or for a commit,
+    before partitions of which much waits are fetched no further. What librdkafka fetches ahead
+    comes on top (kafka.properties.queued.max.messages.kbytes, 16 MB), and a record that is larger
+    is processed all the same."""
+
     commit_turns: int = Field(default=1, ge=1, le=2)
     """1: all tasks of a worker commit at once. 2: where work is waiting, one half of them works
     while the other half commits; that pays where commits take long, as with brokers that are far

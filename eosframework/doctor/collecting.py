@@ -14,7 +14,7 @@ from eosframework.doctor.event_times import next_event_times
 from eosframework.doctor.findings import Seen, Unseen, not_asked
 from eosframework.doctor.snapshot import COORDINATION, EventTimes, Snapshot
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
+from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts, Values
 from eosframework.kafka.guards import Facts, gather, persisted_topics, sink_topics, source_topics
 from eosframework.kafka.leases import task_names
 from eosframework.kafka.partitioners import KeySample, sample_keys
@@ -22,6 +22,7 @@ from eosframework.kafka.registry import Registry
 from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.transactions.wire import SHARE
 from eosframework.kafka.worker_clients import (
+    NOTHING_KNOWN,
     effective_consumer,
     effective_producer,
     refused_properties,
@@ -87,8 +88,8 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             topics=topics,
             brokers=_all(brokers.result()),
             some_brokers=_some(brokers.result()),
-            producer=effective_producer(settings, _smallest_bytes(topics), graph.application),
-            consumer=effective_consumer(graph.application, settings),
+            producer=effective_producer(settings, _limits(graph, facts), graph.application),
+            consumer=effective_consumer(graph.application, settings, _largest(graph, facts)),
             refused_properties=tuple(refused.result()),
             allowed_on_cluster=allowed.result(),
             group=group.result(),
@@ -159,11 +160,14 @@ def _may_exist(topic: Seen[TopicFacts]) -> bool:
     return isinstance(topic.found, Unseen) or topic.found.exists
 
 
-def _smallest_bytes(topics: Mapping[str, Seen[TopicFacts]]) -> int | None:
-    """Return the smallest batch that every topic of the application takes, as a worker does."""
-    found = {name: topic.found for name, topic in topics.items() if name not in COORDINATION}
-    limits = [f.max_message_bytes for f in found.values() if isinstance(f, TopicFacts)]
-    return min((limit for limit in limits if limit), default=None)
+def _limits(graph: Graph, facts: Seen[Facts]) -> SizeLimits:
+    """Return the bounds of the outputs, as a worker finds them at its start."""
+    return facts.found.output_limits(graph) if isinstance(facts.found, Facts) else NOTHING_KNOWN
+
+
+def _largest(graph: Graph, facts: Seen[Facts]) -> int | None:
+    """Return the largest batch that an input may hold, as a worker does."""
+    return facts.found.largest_input_bytes(graph) if isinstance(facts.found, Facts) else None
 
 
 class _Grouped:

@@ -11,6 +11,11 @@ from eosframework.doctor.mending import CHANGE_TOPIC, alter_topic
 from eosframework.doctor.snapshot import EventTimes, Snapshot, number_of
 from eosframework.kafka.facts import TopicFacts, Values
 from eosframework.kafka.partitioners import misplaced_keys
+from eosframework.topology.graph import SubTopology
+from eosframework.topology.walk import policies_of
+
+DEAD_LETTER_HEADERS_BYTES = 4096
+"""So much the headers of a dead letter take at most, its error and the names in it included."""
 
 
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -85,6 +90,46 @@ def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
                 mend=f"remove batch.size from kafka.properties, or "
                 f"{alter_topic(snapshot, topic, 'max.message.bytes', size)}",
             )
+
+
+def record_size(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs that take larger records than the producers do."""
+    size = int(snapshot.producer.get("message.max.bytes", 0))
+    for topic, facts in snapshot.existing(*snapshot.sinks).items():
+        if facts.max_message_bytes > size > 0:
+            yield Observation(
+                f"topic {topic}",
+                f"max.message.bytes={facts.max_message_bytes}, message.max.bytes={size}",
+            )
+
+
+def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics for records that failed which do not take the largest ones of the input."""
+    for part in snapshot.graph.sub_topologies:
+        sources = snapshot.existing(*(source.topic for source in part.sources))
+        largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
+        put_aside = _put_aside(snapshot, part)
+        for topic, facts in snapshot.existing(*put_aside).items() if put_aside else ():
+            if largest is None or not facts.max_message_bytes:
+                continue
+            source, size = largest[0], largest[1].max_message_bytes
+            if facts.max_message_bytes >= size + DEAD_LETTER_HEADERS_BYTES:
+                continue
+            yield Observation(
+                f"topic {topic}",
+                f"max.message.bytes={facts.max_message_bytes}, and {source} has {size}",
+                mend=alter_topic(
+                    snapshot, topic, "max.message.bytes", size + DEAD_LETTER_HEADERS_BYTES
+                ),
+                severity=Severity.NOTE if facts.max_message_bytes >= size else None,
+            )
+
+
+def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
+    """Return where records of a sub-topology go that fail, or wait to be tried again."""
+    letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
+    own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
+    return letters | {it.topic for it in own if it.again is not None}
 
 
 def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
@@ -240,6 +285,23 @@ CHECKS = (
         "and narrowed down although no record is at fault.",
         "remove batch.size from kafka.properties: a worker chooses one that fits",
         batch_size,
+    ),
+    Check(
+        "record-size",
+        Severity.WARNING,
+        "message.max.bytes of the producers at or above every output's max.message.bytes",
+        "The producers refuse a record that the topic would take, so it goes the way of on_error.",
+        "remove message.max.bytes from kafka.properties: a worker takes it from the topics",
+        record_size,
+    ),
+    Check(
+        "dead-letter-size",
+        Severity.WARNING,
+        "max.message.bytes of dead-letter and retry topics above the inputs', for the headers",
+        "A dead letter is the record as it came with further headers; where it is refused, the "
+        "worker ends at this record.",
+        f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
+        put_aside_size,
     ),
     Check(
         "append-time",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,38 @@ class GroupFacts:
     allowed: frozenset[str] | None = None
     instances: tuple[str | None, ...] = ()
     members: tuple[GroupMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """The bounds that topics set to what is written to them, in bytes.
+
+    Args:
+        smallest: the smallest max.message.bytes of the topics; a batch has to fit it. None: no
+            topic is known.
+        largest: the largest one; a record may have that size. None: no topic is known.
+        are_all: there are no other topics, which may take larger or only smaller ones.
+    """
+
+    smallest: int | None = None
+    largest: int | None = None
+    are_all: bool = False
+
+
+def size_limits(topics: Iterable[TopicFacts], *, are_all: bool = True) -> SizeLimits:
+    """Return the bounds of topics that are written to.
+
+    Args:
+        topics: as the cluster describes them.
+        are_all: no other topic is written to.
+    """
+    found = [topic.max_message_bytes for topic in topics]
+    known = [limit for limit in found if limit]
+    return SizeLimits(
+        smallest=min(known, default=None),
+        largest=max(known, default=None),
+        are_all=are_all and bool(known) and len(known) == len(found),
+    )
 
 
 def topic_facts(topic: Any, values: Values | None) -> TopicFacts:

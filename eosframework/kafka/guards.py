@@ -12,7 +12,7 @@ from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.access import Access, worker_access
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.facts import GroupFacts, TopicFacts, Values
+from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts, Values, size_limits
 from eosframework.kafka.fencing import fence, live_ids
 from eosframework.kafka.leases import (
     given_ids,
@@ -86,11 +86,15 @@ class Facts:
         """The number of partitions of each topic."""
         return {name: topic.partitions for name, topic in self.topics.items()}
 
-    @property
-    def smallest_output_bytes(self) -> int | None:
-        """The smallest max.message.bytes of the topics; None where none could be read."""
-        limits = [t.max_message_bytes for t in self.topics.values() if t.max_message_bytes]
-        return min(limits, default=None)
+    def output_limits(self, graph: Graph) -> SizeLimits:
+        """Return the bounds of what `graph` writes to, internal topics included."""
+        written = [self.topics[name] for name in written_topics(graph) if name in self.topics]
+        chosen = any(part.dynamic_sinks for part in graph.sub_topologies)
+        return size_limits(written, are_all=not chosen)
+
+    def largest_input_bytes(self, graph: Graph) -> int | None:
+        """Return the largest max.message.bytes of the sources; None where none could be read."""
+        return size_limits(self.topics[name] for name in source_topics(graph)).largest
 
     def broker_number(self, name: str) -> int | None:
         """Return a setting that all brokers share; None where one differs or cannot be read."""
@@ -253,6 +257,12 @@ def sink_topics(graph: Graph) -> list[str]:
     return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
 
 
+def written_topics(graph: Graph) -> list[str]:
+    """Return all topics that it writes and that are known by name, sorted."""
+    own = (repartition.topic for repartition in graph.repartitions)
+    return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
+
+
 def persisted_topics(graph: Graph) -> list[str]:
     """Return the topics that go to tables, sorted; some are its own, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
@@ -317,8 +327,8 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     """Raise if a topic does not exist: brokers would create it as they please, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
-    sinks = {*sink_topics(graph), *changelog_topics(graph), *(r.topic for r in graph.repartitions)}
-    if sources := [topic for topic in missing if topic not in sinks]:
+    written = written_topics(graph)
+    if sources := [topic for topic in missing if topic not in written]:
         raise StartRefused(
             f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
             f"or create it with the number of partitions it needs"

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
-from eosframework.kafka.batches import by_partition, error_of
+from eosframework.kafka.batches import by_partition, error_of, sizes_of
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.group import GroupSettings
@@ -114,7 +114,8 @@ class KafkaInputLog:
         ends: dict[TopicPartition, int] = {}
         if any(map(error_of, messages)):
             messages = self._without_errors(messages, ends)
-        return Fetched(by_partition(messages), ends, self._current_membership())
+        found = by_partition(messages)
+        return Fetched(found, ends, self._current_membership(), sizes_of(found))
 
     def membership(self) -> Any:
         """Return the membership as it is now; inside `assigned`, the one that it is about."""

@@ -10,12 +10,20 @@ from confluent_kafka import Consumer, Producer
 
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.defaults import consumer_properties, producer_properties
+from eosframework.kafka.defaults import (
+    PRODUCER_DEFAULTS,
+    consumer_properties,
+    producer_properties,
+)
+from eosframework.kafka.facts import SizeLimits
 from eosframework.kafka.group import GroupSettings
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.sharing import sharing_client_id
 from eosframework.txnid import tables_group
+
+NOTHING_KNOWN = SizeLimits()
+"""Of topics that are not known, or of none."""
 
 LONGEST_LINGER_MS = 50
 """At 5 ms the broker took 3.9 to 6.5 µs of CPU for a record of 225 bytes, at 50 ms 2.5."""
@@ -23,13 +31,31 @@ LONGEST_LINGER_MS = 50
 LIBRDKAFKA_BATCH_BYTES = 1_000_000
 """librdkafka's own `batch.size`; it does not split a batch that a topic finds too large."""
 
+UNKNOWN_OUTPUT_BYTES = 2**25
+"""What a record may have for a topic whose limit is not known; the broker decides. It fits every
+queue of ours, and is far below `socket.request.max.bytes`, above which a broker hangs up."""
 
-def producer_client(settings: Settings, smallest_output_bytes: int | None) -> dict[str, Any]:
+LARGEST_RECORD_BYTES = 1_000_000_000
+"""librdkafka's most for `message.max.bytes`."""
+
+RESPONSE_BYTES = 100_000_000
+"""librdkafka's own `receive.message.max.bytes`."""
+
+LARGEST_RESPONSE_BYTES = 2**31 - 1
+
+
+def producer_client(settings: Settings, limits: SizeLimits) -> dict[str, Any]:
     """Return properties that follow from other settings, on top of the user's own.
 
-    A batch must fit the smallest output, or it is refused although no record is too large. No
-    request may be waited for longer than its transaction may last. A commit sends what lingers,
-    so lingering up to half the commit interval delays nothing and saves the broker requests.
+    - A batch must fit the smallest output, or it is refused although no record is too large.
+    - A record may be as large as the largest output takes; the queue must hold it.
+    - No request may be waited for longer than its transaction may last.
+    - A commit sends what lingers, so lingering up to half the commit interval delays nothing and
+      saves the broker requests.
+
+    Args:
+        settings: of the worker.
+        limits: of the topics that it writes to.
     """
     properties = client_properties(settings.kafka, Role.PRODUCER)
     if "socket.timeout.ms" not in settings.kafka.properties:
@@ -37,23 +63,28 @@ def producer_client(settings: Settings, smallest_output_bytes: int | None) -> di
         properties["socket.timeout.ms"] = min(properties["socket.timeout.ms"], longest_ms)
     half_interval_ms = settings.worker.commit_interval_seconds * 1000 / 2
     properties.setdefault("linger.ms", min(LONGEST_LINGER_MS, half_interval_ms))
-    if smallest_output_bytes is not None:
-        properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, smallest_output_bytes))
+    if limits.smallest is not None:
+        properties.setdefault("batch.size", min(LIBRDKAFKA_BATCH_BYTES, limits.smallest))
+    record_bytes = max(limits.largest or 0, 0 if limits.are_all else UNKNOWN_OUTPUT_BYTES)
+    properties.setdefault("message.max.bytes", min(record_bytes, LARGEST_RECORD_BYTES))
+    queue_kilobytes = PRODUCER_DEFAULTS["queue.buffering.max.kbytes"]
+    if record_bytes > queue_kilobytes * 1024:
+        properties.setdefault("queue.buffering.max.kbytes", -(-record_bytes // 1024))
     return properties
 
 
 def producers(
-    settings: Settings, smallest_output_bytes: int | None = None, topics: Sequence[str] = ()
+    settings: Settings, limits: SizeLimits = NOTHING_KNOWN, topics: Sequence[str] = ()
 ) -> KafkaOutputs:
     """Return what takes ids and writes outside a worker; whoever asks for it stops it.
 
     Args:
         settings: how to reach the cluster, and how long a transaction may last.
-        smallest_output_bytes: of what is written to; None: it is not known, or nothing is written.
+        limits: of what is written to.
         topics: what is written to, as far as that is known.
     """
     return KafkaOutputs(
-        producer_client(settings, smallest_output_bytes),
+        producer_client(settings, limits),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
@@ -61,11 +92,22 @@ def producers(
     )
 
 
-def consumer_client(settings: Settings) -> dict[str, Any]:
-    """Return properties of a member of the application's group that runs tasks."""
+def consumer_client(settings: Settings, largest_input_bytes: int | None = None) -> dict[str, Any]:
+    """Return properties of a member of the application's group that runs tasks.
+
+    A broker answers with a whole batch, however large (KIP-74), which the client must take.
+
+    Args:
+        settings: of the worker.
+        largest_input_bytes: the largest max.message.bytes of what it reads; None: not known.
+    """
     properties = client_properties(settings.kafka, Role.CONSUMER)
     together = settings.worker.partitions_per_producer
     properties["client.id"] = sharing_client_id(str(properties["client.id"]), together)
+    response_bytes = (largest_input_bytes or 0) + LIBRDKAFKA_BATCH_BYTES
+    if response_bytes > RESPONSE_BYTES:
+        response_bytes = min(response_bytes, LARGEST_RESPONSE_BYTES)
+        properties.setdefault("receive.message.max.bytes", response_bytes)
     return properties
 
 
@@ -87,7 +129,7 @@ def tables_group_settings(application: str, settings: Settings, instance: str) -
 
 
 def effective_producer(
-    settings: Settings, smallest_output_bytes: int | None, transactional_id: str
+    settings: Settings, limits: SizeLimits, transactional_id: str
 ) -> dict[str, Any]:
     """Return all properties that a task's producer is made with.
 
@@ -96,20 +138,22 @@ def effective_producer(
     """
     return producer_properties(
         {
-            **producer_client(settings, smallest_output_bytes),
+            **producer_client(settings, limits),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": round(settings.worker.transaction_timeout_seconds * 1000),
         }
     )
 
 
-def effective_consumer(application: str, settings: Settings) -> dict[str, Any]:
+def effective_consumer(
+    application: str, settings: Settings, largest_input_bytes: int | None = None
+) -> dict[str, Any]:
     """Return all properties that a worker's consumer is made with, its instance name apart.
 
     Raises:
         ConfigurationError: names the property that would break the guarantee.
     """
-    client = consumer_client(settings)
+    client = consumer_client(settings, largest_input_bytes)
     return consumer_properties(
         {**client, **group_settings(application, settings, None).properties()}
     )
@@ -119,7 +163,7 @@ def refused_properties(application: str, settings: Settings) -> list[str]:
     """Return why librdkafka does not take a worker's properties; makes clients that ask nobody."""
     refusals: list[str] = []
     try:
-        producer = effective_producer(settings, None, application)
+        producer = effective_producer(settings, NOTHING_KNOWN, application)
         new_client(Producer, {**producer, "bootstrap.servers": ""})
     except ConfigurationError as error:
         refusals.append(str(error))

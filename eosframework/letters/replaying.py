@@ -30,6 +30,7 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.facts import size_limits
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.replay_marks import Marks, Range, ReplayMarks
@@ -101,10 +102,8 @@ def replay(
     """
     topics = sorted({target.topic for target in targets.values()})
     facts = admin.describe_topics(topics)
-    smallest = min(
-        (f.max_message_bytes for f in facts.values() if f.max_message_bytes), default=None
-    )
-    outputs = producers(settings, smallest, [*topics, registry_topic(application)])
+    written = [*topics, registry_topic(application)]
+    outputs = producers(settings, size_limits(facts.values()), written)
     opened: list[TransactionalOutput] = []
     try:
         opened = outputs.open([str(TransactionalId.replay(application))])

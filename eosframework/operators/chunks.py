@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from eosframework.operators.packing import Timed, packed, packed_all, unpacked
-from eosframework.operators.session import RECENT_ENTRIES, StoreSession
+from eosframework.operators.session import RECENT_BYTES, RECENT_ENTRIES, StoreSession
+
+T = TypeVar("T")
 
 _TIME = struct.Struct(">Q")
 _COUNT = struct.Struct(">I")
@@ -26,6 +29,24 @@ Index = tuple[Timed | None, Sequence[int]]
 _EMPTY: Index = (None, ())
 
 
+class _Known(dict[bytes, tuple[bytes, T]]):
+    """What was read of entries, each with the bytes that it was read of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
+
+    def remember(self, key: bytes, data: bytes, read: T) -> tuple[bytes, T]:
+        """Remember what was read of an entry, and return both; forget others if they are many."""
+        if len(self) >= RECENT_ENTRIES or self._bytes > RECENT_BYTES:
+            self.clear()
+            self._bytes = 0
+        former = self.get(key)
+        self._bytes += len(data) - (len(former[0]) if former else 0)
+        self[key] = known = data, read
+        return known
+
+
 class Chunks:
     """Reads and writes them; what it returns must not be changed.
 
@@ -35,8 +56,8 @@ class Chunks:
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
-        self._indexes: dict[bytes, tuple[bytes, Index]] = {}
-        self._chunks: dict[bytes, tuple[bytes, list[Timed]]] = {}
+        self._indexes = _Known[Index]()
+        self._chunks = _Known[list[Timed]]()
 
     def index(self, key: bytes) -> Index:
         """Return the index of a row; an empty one where there is none."""
@@ -50,9 +71,7 @@ class Chunks:
         (count,) = _COUNT.unpack_from(data)
         starts = struct.unpack_from(f">{count}Q", data, _COUNT.size)
         index = next(unpacked(data[_COUNT.size + 8 * count :]), None), starts
-        if len(self._indexes) >= RECENT_ENTRIES:
-            self._indexes.clear()
-        self._indexes[key] = data, index
+        self._indexes.remember(key, data, index)
         return index
 
     def write_index(self, key: bytes, base: Timed | None, starts: Sequence[int]) -> None:
@@ -102,20 +121,12 @@ class Chunks:
         known = self._chunks.get(name)
         if known is not None and known[0] is entry[0]:
             return known
-        return self._remember(name, entry[0], [*unpacked(entry[0])])
+        return self._chunks.remember(name, entry[0], [*unpacked(entry[0])])
 
     def _put(self, start: int, key: bytes, data: bytes, versions: list[Timed]) -> None:
         name = _name(start, key)
         self._session.put(name, (data, start))
-        self._remember(name, data, versions)
-
-    def _remember(
-        self, name: bytes, data: bytes, versions: list[Timed]
-    ) -> tuple[bytes, list[Timed]]:
-        if len(self._chunks) >= RECENT_ENTRIES:
-            self._chunks.clear()
-        self._chunks[name] = known = data, versions
-        return known
+        self._chunks.remember(name, data, versions)
 
 
 def _name(start: int, key: bytes) -> bytes:

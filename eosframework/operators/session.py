@@ -20,6 +20,9 @@ from eosframework.operators.ports import CommittedStore
 RECENT_ENTRIES = 20_000
 """So many entries of a store are kept at hand between transactions."""
 
+RECENT_BYTES = 2**24
+"""So many bytes of them, encoded; more entries of a kilobyte than of the number above."""
+
 ABSENT: Final[Any] = object()
 """In place of an entry: this transaction did not change the key."""
 
@@ -55,6 +58,8 @@ class StoreSession(ABC):
         self._journal = journal
         self._changed: dict[bytes, Any] = {}
         self._recent: dict[bytes, Any] = {}
+        self._recent_bytes = 0
+        self._changed_bytes = 0
 
     @abstractmethod
     def get(self, key: bytes) -> Entry | None:
@@ -118,8 +123,12 @@ class StoreSession(ABC):
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield each key that was changed with its last entry; None: it was deleted."""
+        size_bytes = 0
         for key, kept in self._changed.items():
-            yield key, None if kept is None else self._bytes(kept)
+            data = None if kept is None else self._bytes(kept)
+            size_bytes += len(data or b"")
+            yield key, data
+        self._changed_bytes = size_bytes
 
     def changed_entries(self) -> Iterator[tuple[bytes, Entry | None]]:
         """Yield the same, decoded."""
@@ -134,14 +143,17 @@ class StoreSession(ABC):
     def committed(self) -> None:
         """Take what was changed as what the store holds: it does now."""
         if len(self._recent) + len(self._changed) > RECENT_ENTRIES:
-            self._recent.clear()
+            self._forget_recent()
         self._recent.update(self._changed)
-        self._changed.clear()
+        self._recent_bytes += self._changed_bytes
+        if self._recent_bytes > RECENT_BYTES:
+            self._weigh_recent()
+        self._forget_changes()
 
     def drop(self) -> None:
         """Forget everything; the store may hold something else from now on."""
-        self._changed.clear()
-        self._recent.clear()
+        self._forget_changes()
+        self._forget_recent()
 
     def _load(self, key: bytes) -> Any:
         """Return what is kept of a key that this transaction did not change."""
@@ -151,9 +163,34 @@ class StoreSession(ABC):
         data = self._committed.get(key)
         kept = None if data is None else self._kept(data)
         if len(self._recent) >= RECENT_ENTRIES:
-            self._recent.clear()
+            self._forget_recent()
         self._recent[key] = kept
+        if data is not None:
+            self._recent_bytes += len(data)
+            if self._recent_bytes > RECENT_BYTES:
+                self._weigh_recent()
         return kept
+
+    def _weigh_recent(self) -> None:
+        """Find out whether too much is at hand, and forget it then.
+
+        An entry that replaced another one was counted as well as that one. Where half of the
+        bytes are there in fact, they are forgotten, so that this is not found out all the time.
+        """
+        recent = self._recent.values()
+        size_bytes = sum(len(self._bytes(kept)) for kept in recent if kept is not None)
+        if size_bytes > RECENT_BYTES // 2:
+            self._forget_recent()
+        else:
+            self._recent_bytes = size_bytes
+
+    def _forget_recent(self) -> None:
+        self._recent.clear()
+        self._recent_bytes = 0
+
+    def _forget_changes(self) -> None:
+        self._changed.clear()
+        self._changed_bytes = 0
 
     def _shown(self, key: bytes, kept: Any) -> Iterator[tuple[bytes, Entry]]:
         if kept is not None:

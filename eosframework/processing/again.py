@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from eosframework.processing.compile import CompiledPart
 from eosframework.processing.failures import Delays
@@ -37,14 +38,14 @@ class _Lane:
     """What waits of one partition, in the order of its offsets.
 
     Args:
-        parts: as they came, each with the membership that it came under.
+        parts: as they came, of `Repeated` records.
+        size_bytes: of all parts, estimated.
         due_ms: when the first record is due.
     """
 
-    parts: deque[tuple[list[Repeated], object]] = field(
-        default_factory=deque[tuple[list[Repeated], object]]
-    )
+    parts: deque[Pending] = field(default_factory=deque[Pending])
     records: int = 0
+    size_bytes: int = 0
     due_ms: int = 0
 
 
@@ -70,8 +71,9 @@ class AgainQueue:
             self._others.add(pending)
             return
         messages = [Repeated(message) for message in pending.messages]
-        lane.parts.append((messages, pending.membership))
+        lane.parts.append(replace(pending, messages=messages))
         lane.records += len(messages)
+        lane.size_bytes += pending.size_bytes
         if len(lane.parts) == 1:
             lane.due_ms = messages[0].due_ms
 
@@ -91,12 +93,22 @@ class AgainQueue:
             self._others_next = False
             return self._others.take(limit)
         self._others_next = True
-        return self._take_due(*due, min(limit, AGAIN_RECORDS))
+        return self._take_due(due, min(limit, AGAIN_RECORDS))
 
     def full(self) -> list[TopicPartition]:
         """Return the partitions of which enough waits."""
         own = [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
         return [*own, *self._others.full()]
+
+    def waiting_bytes(self) -> int:
+        """Return the size of all that waits, estimated."""
+        own = sum(lane.size_bytes for lane in self._lanes.values())
+        return own + self._others.waiting_bytes()
+
+    def sizes(self) -> dict[TopicPartition, int]:
+        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        own = {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
+        return own | self._others.sizes()
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits, due or not."""
@@ -107,24 +119,28 @@ class AgainQueue:
         self._lanes = {partition: _Lane() for partition in self._lanes}
         self._others.clear()
 
-    def _due(self) -> tuple[TopicPartition, _Lane] | None:
+    def _due(self) -> _Lane | None:
         waiting = [(lane.due_ms, p) for p, lane in self._lanes.items() if lane.parts]
         if not waiting:
             return None
         due_ms, partition = min(waiting)
-        return (partition, self._lanes[partition]) if due_ms <= self._now() * 1000 else None
+        return self._lanes[partition] if due_ms <= self._now() * 1000 else None
 
-    def _take_due(self, partition: TopicPartition, lane: _Lane, limit: int) -> Pending:
-        messages, membership = lane.parts.popleft()
+    def _take_due(self, lane: _Lane, limit: int) -> Pending:
+        first = lane.parts[0]
         now_ms, count = self._now() * 1000, 1
-        while count < min(limit, len(messages)) and messages[count].due_ms <= now_ms:
+        while count < min(limit, len(first.messages)) and _due_ms(first, count) <= now_ms:
             count += 1
+        taken = first.split(count) if count < len(first.messages) else lane.parts.popleft()
         lane.records -= count
-        if left := messages[count:]:
-            lane.parts.appendleft((left, membership))
+        lane.size_bytes -= taken.size_bytes
         if lane.parts:
-            lane.due_ms = lane.parts[0][0][0].due_ms
-        return Pending(partition, messages[:count], membership)
+            lane.due_ms = _due_ms(lane.parts[0], 0)
+        return taken
+
+
+def _due_ms(part: Pending, index: int) -> int:
+    return cast("Repeated", part.messages[index]).due_ms
 
 
 def delays_of(part: SubTopology) -> Delays:

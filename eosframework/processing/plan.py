@@ -18,6 +18,7 @@ class WorkerOptions:
 
     Args:
         commit_turns: into how many groups tasks are divided of which one commits at a time.
+        queue_bytes: of records that wait; see `Flowing`.
     """
 
     commit_interval_seconds: float
@@ -29,6 +30,7 @@ class WorkerOptions:
     stop_deadline_seconds: float
     max_task_idle_seconds: float = 0.0
     commit_turns: int = 1
+    queue_bytes: int = 128 * 2**20
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from eosframework.errors import TransactionError
@@ -60,11 +60,13 @@ class Fetched:
         ends: partitions read to their last stable offset, with that offset.
         membership: an opaque token of the group membership under which this was fetched;
             it goes into `send_offsets` as the second fence (KIP-447).
+        sizes: of the messages' values, in bytes, by partition, estimated.
     """
 
     messages: dict[TopicPartition, list[Message]]
     ends: dict[TopicPartition, int]
     membership: Any
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
 
 class Purger(Protocol):

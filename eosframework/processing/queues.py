@@ -32,6 +32,15 @@ class Pending:
     partition: TopicPartition
     messages: Sequence[Message]
     membership: object
+    size_bytes: int = 0
+    """Of their values, estimated; the memory of a worker is bounded by it."""
+
+    def split(self, count: int) -> Pending:
+        """Take the first `count` messages, fewer than there are, and return them."""
+        size_bytes = self.size_bytes * count // len(self.messages)
+        head, self.messages = self.messages[:count], self.messages[count:]
+        self.size_bytes -= size_bytes
+        return Pending(self.partition, head, self.membership, size_bytes)
 
 
 class Queue(Protocol):
@@ -57,6 +66,14 @@ class Queue(Protocol):
         """Return the partitions of which enough waits for others."""
         ...
 
+    def waiting_bytes(self) -> int:
+        """Return the size of all that waits, estimated."""
+        ...
+
+    def sizes(self) -> dict[TopicPartition, int]:
+        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        ...
+
     def is_empty(self) -> bool:
         """Tell whether nothing waits, neither what may be run now nor anything else."""
         ...
@@ -71,15 +88,18 @@ class ArrivalQueue:
 
     def __init__(self) -> None:
         self._waiting: deque[Pending] = deque()
+        self._bytes = 0
 
     def add(self, pending: Pending) -> None:
         """Queue messages that came behind all others, together with those that wait already.
 
         A worker that is behind fetches single messages, to hear of rebalances.
         """
+        self._bytes += pending.size_bytes
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last.membership is pending.membership:
             last.messages = [*last.messages, *pending.messages]
+            last.size_bytes += pending.size_bytes
         else:
             self._waiting.append(pending)
 
@@ -93,14 +113,22 @@ class ArrivalQueue:
     def take(self, limit: int) -> Pending:
         """Return the next messages, at most `limit`."""
         first = self._waiting[0]
-        if limit >= len(first.messages):
-            return self._waiting.popleft()
-        head, first.messages = first.messages[:limit], first.messages[limit:]
-        return Pending(first.partition, head, first.membership)
+        whole = limit >= len(first.messages)
+        taken = self._waiting.popleft() if whole else first.split(limit)
+        self._bytes -= taken.size_bytes
+        return taken
 
     def full(self) -> list[TopicPartition]:
         """None: what waits can be run."""
         return []
+
+    def waiting_bytes(self) -> int:
+        """Return the size of all that waits, estimated."""
+        return self._bytes
+
+    def sizes(self) -> dict[TopicPartition, int]:
+        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        return {self._waiting[0].partition: self._bytes} if self._waiting else {}
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits."""
@@ -109,6 +137,7 @@ class ArrivalQueue:
     def clear(self) -> None:
         """Forget everything."""
         self._waiting.clear()
+        self._bytes = 0
 
 
 @dataclass(slots=True)
@@ -119,6 +148,7 @@ class _Lane:
         parts: in the order of their offsets.
         times: of the messages of the first part, as far as they were looked at.
         records: in all parts.
+        size_bytes: of all parts, estimated.
         fetched_to: the offset behind the last message that came.
         ended_at: the last stable offset up to which the partition was read.
         empty_since: clock time at which it was found empty and at its end.
@@ -127,6 +157,7 @@ class _Lane:
     parts: deque[Pending] = field(default_factory=deque[Pending])
     times: list[int] = field(default_factory=list[int])
     records: int = 0
+    size_bytes: int = 0
     fetched_to: int = 0
     ended_at: int | None = None
     empty_since: float | None = None
@@ -158,6 +189,7 @@ class TimestampQueue:
         lane = self._lanes[pending.partition]
         lane.parts.append(pending)
         lane.records += len(pending.messages)
+        lane.size_bytes += pending.size_bytes
         lane.fetched_to = pending.messages[-1].offset() + 1
         lane.empty_since = None
 
@@ -180,17 +212,27 @@ class TimestampQueue:
         lane = self._lanes[partition]
         first = lane.parts[0]
         count = limit if not others else self._run_length(partition, min(others), limit)
-        lane.records -= min(count, len(first.messages))
         if count >= len(first.messages):
             lane.times = []
-            return lane.parts.popleft()
-        del lane.times[:count]
-        head, first.messages = first.messages[:count], first.messages[count:]
-        return Pending(partition, head, first.membership)
+            taken = lane.parts.popleft()
+        else:
+            del lane.times[:count]
+            taken = first.split(count)
+        lane.records -= len(taken.messages)
+        lane.size_bytes -= taken.size_bytes
+        return taken
 
     def full(self) -> list[TopicPartition]:
         """Return the partitions of which enough waits for others."""
         return [p for p, lane in self._lanes.items() if lane.records >= BUFFER_RECORDS]
+
+    def waiting_bytes(self) -> int:
+        """Return the size of all that waits, estimated."""
+        return sum(lane.size_bytes for lane in self._lanes.values())
+
+    def sizes(self) -> dict[TopicPartition, int]:
+        """Return the estimated size of what waits, in bytes, by partition that has any."""
+        return {p: lane.size_bytes for p, lane in self._lanes.items() if lane.parts}
 
     def is_empty(self) -> bool:
         """Tell whether nothing waits."""

@@ -165,6 +165,16 @@ class Task:
         return self._queue.full()
 
     @property
+    def waiting_bytes(self) -> int:
+        """The estimated size of fetched messages that wait."""
+        return self._queue.waiting_bytes()
+
+    @property
+    def waiting_sizes(self) -> Mapping[TopicPartition, int]:
+        """The same by source partition that has any."""
+        return self._queue.sizes()
+
+    @property
     def late_records(self) -> int:
         """How many records came too late for a step."""
         return 0 if self.stores is None else self.stores.late.count
@@ -204,10 +214,14 @@ class Task:
             self.stores.starts_at(self._stream_time)
 
     def add(
-        self, partition: TopicPartition, messages: Sequence[Message], membership: object
+        self,
+        partition: TopicPartition,
+        messages: Sequence[Message],
+        membership: object,
+        size_bytes: int = 0,
     ) -> None:
         """Queue messages, in offset order, with the membership they were fetched under."""
-        self._queue.add(Pending(partition, messages, membership))
+        self._queue.add(Pending(partition, messages, membership, size_bytes))
 
     def reached_end(self, partition: TopicPartition, offset: int) -> None:
         """Note that a partition is read up to `offset`, its last stable one."""
@@ -335,12 +349,12 @@ class Task:
     def _next(self) -> Pending:
         """Return what is run next: first what a run left that ended early."""
         room = self._room()
-        pending, self._cut = self._cut, None
-        if pending is None:
+        if self._cut is None:
             return self._queue.take(room)
-        if len(pending.messages) > room:
-            self._cut = replace(pending, messages=pending.messages[room:])
-        return replace(pending, messages=pending.messages[:room])
+        if len(self._cut.messages) > room:
+            return self._cut.split(room)
+        pending, self._cut = self._cut, None
+        return pending
 
     def _run_slice(self, slice_: Pending) -> None:
         partition, messages = slice_.partition, slice_.messages

@@ -119,7 +119,7 @@ class Worker:
             outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
-        self._flowing = Flowing(log)
+        self._flowing = Flowing(log, options.queue_bytes)
         self._up_to_date: set[Task] = set()
         self._next_task = 0
         self._was_assigned = False
@@ -301,7 +301,8 @@ class Worker:
         owners = {partition: task for task in running for partition in task.positions}
         for partition, messages in fetched.messages.items():
             if (task := owners.get(partition)) is not None:
-                task.add(partition, messages, fetched.membership)
+                size_bytes = fetched.sizes.get(partition, 0)
+                task.add(partition, messages, fetched.membership, size_bytes)
         for partition, offset in fetched.ends.items():
             if (task := owners.get(partition)) is not None:
                 task.reached_end(partition, offset)

@@ -6,9 +6,12 @@ import json
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from tests.support.messages import headers_of
 from tests.support.pipeline import Pipeline, number_in
+from tests.support.topics import configure
 
 ONE_STREAM = """\
 application: NAME
@@ -29,10 +32,10 @@ def numbers(pipeline: Pipeline) -> list[int]:
 
 @pytest.fixture
 def one_stream(make_pipeline: Callable[..., Pipeline]) -> Callable[..., Pipeline]:
-    def make(function: str, on_error: str, **options: object) -> Pipeline:
+    def make(function: str, on_error: str, records: int = 100, **options: object) -> Pipeline:
         topology = ONE_STREAM.replace("FUNCTION", function).replace("ON_ERROR", on_error)
         pipeline = make_pipeline(topology=topology, **options)
-        pipeline.feed(100)
+        pipeline.feed(records)
         return pipeline
 
     return make
@@ -104,3 +107,59 @@ def test_a_record_that_outlasts_its_transaction_is_named(
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(pipeline.committed()))
+
+
+LARGE_BYTES = 3_000_000
+
+
+def feed_large(pipeline: Pipeline, number: int) -> None:
+    """Append a record of 3 MB to the input, which takes it."""
+    producer = Producer(
+        {"bootstrap.servers": pipeline.bootstrap_servers, "message.max.bytes": 5_000_000}
+    )
+    value = json.dumps({"n": number, "padding": "x" * LARGE_BYTES}).encode()
+    producer.produce(pipeline.source, value, str(number).encode(), 0)
+    assert producer.flush(60) == 0
+
+
+def let_through(pipeline: Pipeline, *topics: str) -> None:
+    """Let topics take records of up to 5 MB."""
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    for topic in topics:
+        configure(admin, topic, {"max.message.bytes": "5000000"})
+
+
+def test_a_record_of_three_megabytes_goes_where_topics_take_it(
+    one_stream: Callable[..., Pipeline],
+) -> None:
+    pipeline = one_stream("refuse_thirteen", "{dead_letter: NAME.dead}", records=3, partitions=1)
+    dead, out = f"{pipeline.name}.dead", f"{pipeline.name}.doubled"
+    let_through(pipeline, pipeline.source, dead, out)
+    feed_large(pipeline, 3)
+    feed_large(pipeline, 13)
+    pipeline.finish()
+    written = pipeline.read(out)
+    assert list(map(number_in, written)) == [0, 1, 2, 3]
+    assert len(written[3].value() or b"") > LARGE_BYTES
+    [letter] = pipeline.read(dead)
+    assert number_in(letter) == 13
+    assert len(letter.value() or b"") > LARGE_BYTES
+
+
+def test_a_dead_letter_that_is_too_large_is_told_with_what_to_do(
+    one_stream: Callable[..., Pipeline],
+) -> None:
+    pipeline = one_stream("refuse_thirteen", "{dead_letter: NAME.dead}", records=3, partitions=1)
+    dead, out = f"{pipeline.name}.dead", f"{pipeline.name}.doubled"
+    let_through(pipeline, pipeline.source, out)
+    feed_large(pipeline, 13)
+    worker = pipeline.start_worker(until_caught_up=True)
+    assert worker.wait() == 2, worker.log[-3000:]
+    assert f"{pipeline.source}[0]@3: its dead letter was refused as well" in worker.log
+    assert "Raise max.message.bytes of the dead-letter topic" in worker.log
+    assert pipeline.committed() == 3
+
+    let_through(pipeline, dead)
+    pipeline.finish()
+    assert numbers(pipeline) == [0, 1, 2]
+    assert [number_in(letter) for letter in pipeline.read(dead)] == [13]

@@ -120,9 +120,7 @@ def test_a_refused_window_that_the_clock_closes_is_set_aside(make_refused: MakeR
     wait_until(
         lambda: sum(went_out(pipeline).values()) >= sum(taken.values()), "the windows in order"
     )
-    wait_until(
-        lambda: len(pipeline.read(letters)) >= sum(refused.values()), "the refused windows"
-    )
+    wait_until(lambda: len(pipeline.read(letters)) >= sum(refused.values()), "the refused windows")
     assert went_out(pipeline) == taken
     assert len(pipeline.read(letters)) == sum(refused.values())
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.support.kafka_admin import NewTopic
+from tests.support.kafka_admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -22,6 +28,23 @@ def create_topics(admin: Any, topics: Sequence[NewTopic]) -> None:
         future.result(PATIENCE_SECONDS)
     for topic in topics:
         wait_until(lambda topic=topic: _is_known(admin, topic), f"topic {topic.topic}")
+
+
+def configure(admin: Any, topic: str, values: Mapping[str, str]) -> None:
+    """Change settings of a topic.
+
+    Args:
+        admin: an AdminClient.
+        topic: its name.
+        values: the new ones by name.
+    """
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in values.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(PATIENCE_SECONDS)
 
 
 def _is_known(admin: Any, topic: NewTopic) -> bool:

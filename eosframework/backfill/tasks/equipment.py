@@ -138,7 +138,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
             f"there is no task {partition} of sub-topology {part.name!r} in backfill {work.job!r}: "
             f"it has {work.partitions}, from 0"
         )
-    admin, outputs = ClusterAdmin(work.settings.kafka), _outputs(work)
+    admin, outputs = ClusterAdmin(work.settings.kafka), _outputs(work, graph)
     with _collecting_rarely(), _directory(work.settings) as directory:
         state = _state(graph, part, work, admin, directory)
         try:
@@ -168,9 +168,8 @@ def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
-def _outputs(work: Work) -> KafkaOutputs:
-    settings = work.settings
-    return producers(settings, work.facts.smallest_output_bytes, sorted(work.facts.topics))
+def _outputs(work: Work, graph: Graph) -> KafkaOutputs:
+    return producers(work.settings, work.facts.output_limits(graph), sorted(work.facts.topics))
 
 
 def _state(

@@ -29,16 +29,13 @@ from tests.support.kafka_admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 from tests.support.pipeline import wait_until
 from tests.support.programs import Finished
-from tests.support.topics import create_topics
+from tests.support.topics import configure, create_topics
 from tests.support.waiting import within
 
 SMALL = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
@@ -287,7 +284,7 @@ def test_history_that_the_output_would_delete_or_refuse_is_found_before_it_is_lo
     producer.produce(well.topic("in"), b"{}", timestamp=long_ago)
     assert producer.flush(60) == 0
     configure(
-        well.cluster,
+        well.cluster.admin,
         well.topic("out"),
         {"retention.ms": "604800000", "message.timestamp.before.max.ms": "86400000"},
     )
@@ -410,16 +407,6 @@ def test_an_application_that_cannot_be_loaded_gets_one_message(
 def joined(consumer: Consumer) -> bool:
     consumer.poll(0.1)
     return bool(consumer.assignment())
-
-
-def configure(cluster: Cluster, topic: str, values: dict[str, str]) -> None:
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in values.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    for future in cluster.admin.incremental_alter_configs([resource]).values():
-        future.result(60)
 
 
 def allow_again(cluster: Cluster, kind: ResourceType, name: str) -> None:

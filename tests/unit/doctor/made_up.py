@@ -9,7 +9,7 @@ from typing import Any
 from eosframework.config import KafkaSettings, Settings, WorkerSettings
 from eosframework.doctor.findings import Seen, Unseen
 from eosframework.doctor.snapshot import EventTimes, Snapshot
-from eosframework.kafka.facts import GroupFacts, Placement, TopicFacts
+from eosframework.kafka.facts import GroupFacts, Placement, SizeLimits, TopicFacts
 from eosframework.kafka.guards import Facts, registrations
 from eosframework.kafka.registry import Registered, interpret
 from eosframework.kafka.transactions.coordinators import ActiveProducer, Described, Listed
@@ -104,7 +104,9 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         registry="shop.registry",
         topics={name: Seen(found) for name, found in TOPICS.items()},
         brokers=Seen(dict.fromkeys((1, 2, 3), BROKER_VALUES)),
-        producer=effective_producer(settings, 1_048_588, "shop"),
+        producer=effective_producer(
+            settings, SizeLimits(1_048_588, 1_048_588, are_all=True), "shop"
+        ),
         consumer=effective_consumer("shop", settings),
         refused_properties=(),
         allowed_on_cluster=Seen(EVERYTHING),

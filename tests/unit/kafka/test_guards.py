@@ -4,7 +4,7 @@ import pytest
 
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
-from eosframework.kafka.facts import GroupFacts, TopicFacts
+from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts
 from eosframework.kafka.guards import Facts, refuse, registrations, retention_note
 from eosframework.kafka.ledger import former_ids
 from eosframework.kafka.registry import Registered, interpret
@@ -165,9 +165,20 @@ def test_entries_of_others_are_kept_and_not_understood():
     assert registered.entries["relay/orders"] == {"position": 7}
 
 
-def test_the_smallest_output_bounds_the_batch():
-    facts = with_topics(HEALTHY, late=replace(RAW, max_message_bytes=500))
-    assert facts.smallest_output_bytes == 500
+def test_the_outputs_limits_do_not_depend_on_the_inputs():
+    facts = with_topics(
+        HEALTHY,
+        raw=replace(RAW, max_message_bytes=500),
+        late=replace(RAW, max_message_bytes=5_000_000),
+        dead=replace(RAW, max_message_bytes=1_000_000),
+    )
+    assert facts.output_limits(GRAPH) == SizeLimits(1_000_000, 5_000_000, are_all=True)
+    assert facts.largest_input_bytes(GRAPH) == 500
+
+
+def test_an_output_of_which_nothing_is_told_leaves_the_limits_open():
+    facts = with_topics(HEALTHY, late=replace(RAW, max_message_bytes=0))
+    assert facts.output_limits(GRAPH) == SizeLimits(None, None, are_all=False)
 
 
 def test_the_retention_is_told_in_days():

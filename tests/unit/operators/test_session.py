@@ -13,7 +13,7 @@ from eosframework.errors import RunError
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.session import Journal, StoreSession, open_session, undo
 from eosframework.processing.state_ports import StoreIdentity, TaskStores
-from eosframework.serdes import INTEGER, JSON
+from eosframework.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import MemoryState
 
 KEYS = st.sampled_from([b"", b"a", b"ab", b"b", b"\xff"])
@@ -145,3 +145,36 @@ def test_a_version_without_a_way_to_read_it_is_named() -> None:
 def test_an_entry_round_trips(value: int, timestamp: int) -> None:
     form = EntryFormat("s", INTEGER)
     assert form.decode(form.encode((value, timestamp))) == (value, timestamp)
+
+
+@pytest.mark.parametrize("serde", [JSON, STRING])
+def test_what_is_kept_at_hand_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch, serde: Serde
+) -> None:
+    monkeypatch.setattr("eosframework.operators.session.RECENT_BYTES", 10_000)
+    kept = stores()
+    session = open_session(EntryFormat("s", serde), kept.store("s"), [])
+    for number in range(100):
+        session.put(b"%d" % number, ("x" * 1000, number))
+        commit(session, kept, number)
+        assert at_hand(session) <= 12_000
+    for number in range(100):
+        assert session.get(b"%d" % number) == ("x" * 1000, number)
+        assert at_hand(session) <= 12_000
+
+
+def test_an_entry_that_changes_often_stays_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eosframework.operators.session.RECENT_BYTES", 10_000)
+    kept = stores()
+    session = open_session(EntryFormat("s", JSON), kept.store("s"), [])
+    for number in range(100):
+        session.put(b"k", ("x" * 1000, number))
+        commit(session, kept, number)
+        assert at_hand(session) > 1000
+
+
+def at_hand(session: StoreSession) -> int:
+    """How many bytes of values a session keeps, encoded."""
+    recent: dict[bytes, Any] = vars(session)["_recent"]
+    kept = [entry if isinstance(entry, bytes) else entry[0].encode() for entry in recent.values()]
+    return sum(map(len, kept))

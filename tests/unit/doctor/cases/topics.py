@@ -11,12 +11,14 @@ from eosframework.doctor.snapshot import EventTimes, Snapshot
 from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.partitioners import KeySample
 from eosframework.kafka.placing import partition_of
+from eosframework.topology.graph import OnError, Policy
 from eosframework.topology.reading import read_yaml
 from eosframework.topology.resolve import resolve
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import (
     GRAPH,
     TOPIC_VALUES,
+    TOPICS,
     facts,
     ms,
     snapshot,
@@ -49,6 +51,22 @@ def joined_by_crc32(**worker: Any) -> Snapshot:
     }
     known = Seen(facts(topics=dict.fromkeys(("orders", "planes", "large"), topic())))
     return replace(with_worker(**worker), graph=graph, keys=Seen(samples), facts=known)
+
+
+def _with_dead_letters(limit: int, *, input_bytes: int) -> Snapshot:
+    """An application with dead letters, and what their topic and the input take."""
+    [part] = GRAPH.sub_topologies
+    policy = OnError(Policy.DEAD_LETTER, "dead")
+    sources = tuple(replace(source, on_error=policy) for source in part.sources)
+    topics = {
+        **TOPICS,
+        "orders": topic(max_message_bytes=str(input_bytes)),
+        "dead": topic(max_message_bytes=str(limit)),
+    }
+    return snapshot(
+        graph=replace(GRAPH, sub_topologies=(replace(part, sources=sources),)),
+        topics={name: Seen(found) for name, found in topics.items()},
+    )
 
 
 CASES = [
@@ -142,6 +160,27 @@ CASES = [
         lambda: with_properties(batch_size=4_000_000),
         "max.message.bytes=1048588, batch.size=4000000",
         "remove batch.size",
+    ),
+    Case(
+        "record-size",
+        W,
+        lambda: with_properties(message_max_bytes=50_000),
+        "max.message.bytes=1048588, message.max.bytes=50000",
+        "remove message.max.bytes",
+    ),
+    Case(
+        "dead-letter-size",
+        W,
+        lambda: _with_dead_letters(1_048_588, input_bytes=5_000_000),
+        "max.message.bytes=1048588, and orders has 5000000",
+        "--entity-name dead --add-config max.message.bytes=5004096",
+    ),
+    Case(
+        "dead-letter-size",
+        N,
+        lambda: _with_dead_letters(1_048_588, input_bytes=1_048_588),
+        "max.message.bytes=1048588, and orders has 1048588",
+        "--add-config max.message.bytes=1052684",
     ),
     Case(
         "append-time",
