@@ -6,6 +6,9 @@ T2. read the committed offsets, stable ones, with their metadata
 
 T1 comes before T2 because an offset that a zombie has pending can still change until its
 transaction is ended; after init it is decided. What follows is the worker's.
+
+All of it happens inside the assignment callback, which has a deadline. So but for the inits, which
+are made side by side, each question is asked once for all tasks, however many there are.
 """
 
 from __future__ import annotations
@@ -90,17 +93,13 @@ class Takeover:
         failpoints.hit("takeover.after_init")
         bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
         opened: list[Task] = []
-        starts: list[Position] = []
         try:
+            starts = self._starts([p for ps in by_task.values() for p in ps])
+            positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
-                committed = self._log.committed(partitions)
-                positions = self._ledger.starting_positions(
-                    identity.sub_topology, committed, self._log
-                )
                 task = self._new_task(identity, partitions, bundles[str(identity)])
                 opened.append(task)
-                task.start_at(positions)
-                starts += positions
+                task.start_at([positions[partition] for partition in partitions])
         except BaseException:
             for task in opened:
                 task.close_stores()
@@ -123,6 +122,12 @@ class Takeover:
         if self._was_away:
             self._ledger.confirm_start()
             self._was_away = False
+
+    def _starts(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return where partitions start, by two questions for all of them (T2)."""
+        if not partitions:
+            return []
+        return self._ledger.starting_positions(self._log.committed(partitions), self._log)
 
     def _new_task(
         self,
