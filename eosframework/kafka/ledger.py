@@ -48,9 +48,7 @@ class RegistryLedger:
             for task in leased
         }
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: InputLog
-    ) -> list[Position]:
+    def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
         """Give every partition without a committed offset the position to start at.
 
         Raises:

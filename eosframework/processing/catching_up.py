@@ -11,7 +11,7 @@ from eosframework.processing.ports import InputLog, ProgressLedger
 from eosframework.processing.state_ports import Bounds
 from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
-from eosframework.records import Position, TopicPartition
+from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 1.0
 """Between two questions about the partitions of others."""
@@ -44,7 +44,6 @@ class CatchingUp:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
-        self._plan = plan
         self._ledger = ledger
         self._hold_nothing = hold_nothing
         self._clock = clock
@@ -82,18 +81,9 @@ class CatchingUp:
 
     def _committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where each partition is, or where it begins."""
-        found: dict[TopicPartition, int] = {}
-        new: dict[str, list[Position]] = {}
-        for position in self._log.committed(partitions):
-            if position.offset is None:
-                part = self._plan.part_of(position.topic).part
-                new.setdefault(part.name, []).append(position)
-            else:
-                found[position.topic_partition] = position.offset
-        for name, positions in new.items():
-            for start in self._ledger.starting_positions(name, positions, self._log):
-                found[start.topic_partition] = start.offset or 0
-        return found
+        committed = self._log.committed(partitions)
+        starts = self._ledger.starting_positions(committed, self._log)
+        return {start.topic_partition: start.offset or 0 for start in starts}
 
 
 def _is_read(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> bool:

@@ -342,10 +342,10 @@ class TransactionalOutputs(Protocol):
 class ProgressLedger(Protocol):
     """What the application has committed before, kept where it does not expire."""
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: InputLog
-    ) -> list[Position]:
+    def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
         """Give every partition without a committed offset the position to start at.
+
+        Asks as often for many partitions, of any sub-topologies, as for one.
 
         Raises:
             StartRefused: a partition was committed before and its offset is gone.

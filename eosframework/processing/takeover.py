@@ -10,11 +10,14 @@ transaction is ended; after init it is decided. What follows is the worker's.
 
 The end of a log is another one whenever it is asked for. Were it committed with the first record
 only, records that come to a quiet partition during a restart would lie before the next start.
+
+All of it happens inside the assignment callback, which has a deadline. So but for the inits, which
+are made side by side, each question is asked once for all tasks, however many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -105,21 +108,16 @@ class Takeover:
         failpoints.hit("takeover.after_init")
         bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
         opened: list[Task] = []
-        starts: list[Position] = []
-        at_ends: dict[Bundle, list[Position]] = {}
         try:
+            wanted = [p for ps in by_task.values() for p in ps]
+            committed = self._log.committed(wanted) if wanted else []
+            starts = self._ledger.starting_positions(committed, self._log)
+            positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
-                committed = self._log.committed(partitions)
-                positions = self._ledger.starting_positions(
-                    identity.sub_topology, committed, self._log
-                )
                 task = self._new_task(identity, partitions, bundles[str(identity)])
                 opened.append(task)
-                task.start_at(positions)
-                starts += positions
-                if new := self._starting_at_end(committed, positions):
-                    at_ends.setdefault(task.bundle, []).extend(new)
-            self._commit_starts(at_ends)
+                task.start_at([positions[partition] for partition in partitions])
+            self._commit_starts(bundles, by_task, committed, starts)
         except BaseException:
             for task in opened:
                 task.close_stores()
@@ -143,31 +141,35 @@ class Takeover:
             self._ledger.confirm_start()
             self._was_away = False
 
-    def _starting_at_end(
-        self, committed: Sequence[Position], positions: Sequence[Position]
-    ) -> list[Position]:
-        """Return the positions that nothing remembers yet and that will be others later."""
-        return [
-            position
-            for found, position in zip(committed, positions, strict=True)
-            if found.offset is None and self._ledger.starts_at_end(position.topic_partition)
-        ]
+    def _commit_starts(
+        self,
+        bundles: Mapping[str, Bundle],
+        by_task: ByTask,
+        committed: Sequence[Position],
+        starts: Sequence[Position],
+    ) -> None:
+        """Commit where partitions start that start at their end, with their markers (T2).
 
-    def _commit_starts(self, starts: Mapping[Bundle, Sequence[Position]]) -> None:
-        """Commit where partitions start, with their markers, before any record is run.
+        No record has been run. What nothing remembers yet would be another position later.
 
         Raises:
             TransactionError: it is not known whether they are committed; taking over again tells.
         """
-        if not starts:
+        identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
+        new: dict[Bundle, list[Position]] = {}
+        for found, start in zip(committed, starts, strict=True):
+            partition = start.topic_partition
+            if found.offset is None and self._ledger.starts_at_end(partition):
+                new.setdefault(bundles[str(identities[partition])], []).append(start)
+        if not new:
             return
         membership = self._log.membership()
         commits: list[Commit] = []
-        for bundle, positions in starts.items():
+        for bundle, positions in new.items():
             bundle.output.begin()
-            produce_all(bundle.output, [*self._markers_of(bundle, positions).values()])
+            produce_all(bundle.output, [*self._markers_of(identities, positions)])
             commits.append(Commit(bundle.output, positions, membership))
-        for bundle, result in zip(starts, self._outputs.commit(commits), strict=True):
+        for bundle, result in zip(new, self._outputs.commit(commits), strict=True):
             if isinstance(result.error, TaskFenced):
                 # Taken again, the id would fence a successor. The worker is about to hear of it.
                 self._events.warning(
@@ -179,14 +181,13 @@ class Takeover:
                 raise result.error
 
     def _markers_of(
-        self, bundle: Bundle, positions: Sequence[Position]
-    ) -> dict[TopicPartition, Output]:
-        parts = {p: task.identity.sub_topology for task in bundle.tasks for p in task.partitions}
-        return {
-            partition: marker
-            for partition in (position.topic_partition for position in positions)
-            if (marker := self._ledger.marker(parts[partition], partition))
-        }
+        self,
+        identities: Mapping[TopicPartition, TransactionalId],
+        positions: Sequence[Position],
+    ) -> Iterator[Output]:
+        for partition in (position.topic_partition for position in positions):
+            if marker := self._ledger.marker(identities[partition].sub_topology, partition):
+                yield marker
 
     def _new_task(
         self,

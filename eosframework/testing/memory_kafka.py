@@ -260,9 +260,7 @@ class MemoryInput:
 class MemoryLedger:
     """Starts every partition at its beginning; see `ProgressLedger`."""
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: Any
-    ) -> list[Position]:
+    def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:
         """Give every partition without a committed offset its beginning."""
         return [p if p.offset is not None else Position(p.topic, p.partition, 0) for p in committed]
 

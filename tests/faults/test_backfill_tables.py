@@ -111,7 +111,9 @@ def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: C
     assert code == 0, said
     assert "attempt_watches" not in said
     assert carriers.numbers() == list(range(RECORDS))
-    assert carriers.position() == (4, RECORDS)
+    epoch, offset = carriers.position()
+    assert offset == RECORDS
+    assert epoch >= 4, "each attempt claims, and once more where its answer does not come"
 
 
 def test_an_attempt_that_is_well_is_not_taken_over_by_one_that_starts(carriers: Carriers) -> None:

@@ -85,7 +85,7 @@ class Application:
         partitions = [TopicPartition(self.source, number) for number in (0, 1)]
         committed = self.admin.committed(self.name, partitions)
         log: Any = Bounds(self.admin)
-        return [p.offset for p in ledger.starting_positions("part", committed, log)]
+        return [p.offset for p in ledger.starting_positions(committed, log)]
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def test_ids_that_were_released_while_a_worker_started_refuse_its_start() -> Non
 def test_a_registry_whose_broker_was_just_lost_is_read_again_later() -> None:
     new = Position("raw", 0, None)
     with pytest.raises(Retriable, match="no broker answered"):
-        ledger(WRITTEN).starting_positions("late", [new], cast("Any", None))
+        ledger(WRITTEN).starting_positions([new], cast("Any", None))
 
 
 def test_a_task_whose_id_was_released_since_the_start_is_not_taken_over() -> None:

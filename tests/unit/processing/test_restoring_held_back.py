@@ -157,6 +157,15 @@ def test_a_task_that_is_held_back_keeps_no_other_from_running() -> None:
     assert not restoring.is_done(held)
 
 
+def test_changelogs_of_many_tasks_are_asked_about_as_often_as_those_of_one() -> None:
+    log, tasks = Log(), [task_at(number, None) for number in range(64)]
+    restoring = restoring_of(log)
+    restoring.turn(tasks)
+    assert all(map(restoring.is_done, tasks))
+    assert log.asked == ["written_ends", "bounds"]
+    assert len(log.opened) == 1
+
+
 def test_a_task_that_left_is_waited_for_no_more() -> None:
     log, task = Log(), task_at(0, None)
     log.stable[0] = HANGS_AT

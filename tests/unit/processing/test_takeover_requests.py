@@ -1,0 +1,130 @@
+"""A takeover asks as often for many tasks as for one: inside the callback time is short."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from eosframework.config import Start
+from eosframework.kafka.ledger import RegistryLedger
+from eosframework.kafka.registry import Registered, Registry, committed_key, interpret
+from eosframework.processing.plan import Plan
+from eosframework.processing.takeover import Takeover
+from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
+from tests.unit.processing.memory import OPTIONS, Broker, MemoryLog, MemoryOutputs
+from tests.unit.processing.messages import compiled, part_of, sink
+
+
+class Asked(MemoryLog):
+    """An input log that counts what it is asked."""
+
+    def __init__(self, broker: Broker, asked: Counter[str]) -> None:
+        super().__init__(broker)
+        self._asked = asked
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        self._asked["committed"] += 1
+        return super().committed(partitions)
+
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self._asked["beginning_offsets"] += 1
+        return super().beginning_offsets(partitions)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self._asked["end_offsets"] += 1
+        return super().end_offsets(partitions)
+
+
+class Page:
+    """A registry that counts how often it is read."""
+
+    topic = "app.registry"
+
+    def __init__(self, entries: Mapping[str, Any], asked: Counter[str]) -> None:
+        self.state = interpret(entries)
+        self._asked = asked
+
+    def refresh(self) -> Registered:
+        self._asked["registry"] += 1
+        return self.state
+
+    def settled(self) -> Registered:
+        self._asked["registry"] += 1
+        return self.state
+
+    def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Any:
+        key = committed_key(sub_topology, partition)
+        return (self.topic, b"{}", key.encode(), 0, None, None, 0, None)
+
+
+def leased(partition: int) -> TransactionalId:
+    return TransactionalId("app", "sub", partition, f"lease {partition}")
+
+
+def shared(partition: int) -> TransactionalId:
+    return TransactionalId("app", "sub", partition, None, 4)
+
+
+def asked_for(tasks: int, start: Start, known: bool, identify: Any) -> Counter[str]:
+    asked: Counter[str] = Counter()
+    broker, entries = Broker(), dict[str, Any]()
+    for number in range(tasks):
+        broker.fill(number, 1, 2)
+        place = TopicPartition("in", number)
+        task = identify(number)
+        if task.leased:
+            names = {"application": "app", "sub_topology": "sub"}
+            entries[f"leased/in/{number}/{task.leased}"] = names
+        if known:
+            broker.positions[place] = Position(*place, 1)
+            entries[committed_key("sub", place)] = {"topic_id": "id"}
+    log = Asked(broker, asked)
+
+    def members() -> list[str]:
+        asked["members"] += 1
+        return []
+
+    ledger = RegistryLedger("app", cast("Registry", Page(entries, asked)), start, members=members)
+    plan = Plan("app", {"sub": part_of(compiled(sink()))}, lambda sub, number: identify(number))
+    takeover = Takeover(
+        plan,
+        log,
+        MemoryOutputs(broker),
+        ledger,
+        OPTIONS,
+        state=None,
+        measures=None,
+        clock=lambda: 0.0,
+        now=lambda: 0.0,
+    )
+    try:
+        partitions = list(broker.inputs)
+        opened, starts = takeover.tasks(takeover.by_task(partitions))
+        assert len(opened) == tasks
+        assert [start.topic_partition for start in starts] == partitions
+        assert all(
+            list(task.positions) == [TopicPartition("in", n)] for n, task in enumerate(opened)
+        )
+    finally:
+        takeover.close()
+    return asked
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new partitions", "known partitions"])
+@pytest.mark.parametrize("start", [Start.EARLIEST, Start.LATEST])
+@pytest.mark.parametrize(
+    "identify",
+    [lambda number: TransactionalId("app", "sub", number), leased, shared],
+    ids=["derived", "leased", "shared"],
+)
+def test_a_takeover_of_64_tasks_asks_what_that_of_one_does(
+    identify: Any, start: Start, known: bool
+) -> None:
+    one = asked_for(1, start, known, identify)
+    assert asked_for(64, start, known, identify) == one
+    assert one["committed"] == 1
+    assert one["registry"] <= 3
