@@ -12,6 +12,9 @@ import orjson
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupMember
+from eosframework.kafka.guards import source_topics
+from eosframework.kafka.jobs import JobStanding, backfill_jobs
+from eosframework.kafka.registry import Registry
 from eosframework.records import Position, TopicPartition
 from eosframework.serving.address import host_and_port
 from eosframework.topology.graph import Graph
@@ -66,11 +69,13 @@ class Overview:
 
     Args:
         members: by what they do, `transforms` or `tables`.
+        jobs: backfill jobs of the application.
     """
 
     application: str
     members: Mapping[str, tuple[GroupMember, ...]]
     tasks: tuple[TaskStanding, ...]
+    jobs: tuple[JobStanding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class _Part:
     tasks: Mapping[str, Sequence[TopicPartition]]
 
 
-def overview(graph: Graph, admin: ClusterAdmin) -> Overview:
+def overview(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Overview:
     """Ask Kafka how an application is doing.
 
     Raises:
@@ -94,7 +99,7 @@ def overview(graph: Graph, admin: ClusterAdmin) -> Overview:
     tasks = [
         standing for part in parts for standing in _standings(part, members[part.process], admin)
     ]
-    return Overview(graph.application, members, tuple(tasks))
+    return Overview(graph.application, members, tuple(tasks), _jobs(graph, admin, registry))
 
 
 def asked(address: str) -> dict[str, Any]:
@@ -120,6 +125,12 @@ def asked(address: str) -> dict[str, Any]:
     if "process" not in content:
         raise ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
     return dict(content)
+
+
+def _jobs(graph: Graph, admin: ClusterAdmin, registry: Registry) -> tuple[JobStanding, ...]:
+    topics = admin.describe_topics(source_topics(graph))
+    partitions = {name: topic.partitions for name, topic in topics.items()}
+    return tuple(backfill_jobs(graph, registry.refresh(), partitions))
 
 
 def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:

@@ -20,7 +20,7 @@ from eosframework.forked import is_orphaned
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
-from eosframework.kafka.guards import Facts, check_start, sink_topics
+from eosframework.kafka.guards import Facts, check_worker_start, sink_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
@@ -85,7 +85,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
         UserError: nothing was started; says what is wrong and what to do.
     """
     admin = ClusterAdmin(settings.kafka)
-    facts = check_start(
+    facts = check_worker_start(
         graph, settings, admin, _registry(graph, settings, admin), id_source(settings)
     )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
@@ -107,7 +107,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     with own_instance(graph.application, settings.worker.instance) as instance:
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
-        facts = check_start(graph, settings, admin, registry, id_source(settings))
+        facts = check_worker_start(graph, settings, admin, registry, id_source(settings))
         # A child's servers were there when its supervisor started; now they may be away.
         is_child = PIPE_VARIABLE in os.environ
         if kind is Kind.TRANSFORMS and not is_child:

@@ -77,6 +77,8 @@ def plan(
         _print_tables(tables)
     _print_schemas(schemas)
     _print_changes(planned.changes)
+    for job in planned.jobs:
+        typer.echo(f"  backfill job {job.name}: {job}")
     for note in planned.notes:
         typer.echo(f"  note: {note}")
     if planned.refused:

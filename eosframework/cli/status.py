@@ -38,7 +38,7 @@ def status(
     from eosframework.overview import asked, overview
 
     opened = open_application(app_name, config, assignments)
-    found = overview(opened.graph, opened.admin)
+    found = overview(opened.graph, opened.admin, opened.registry)
     told = {address: asked(address) for address in addresses or ()}
     if as_json:
         import orjson
@@ -61,6 +61,7 @@ def _report(found: Overview, told: dict[str, Any]) -> dict[str, Any]:
         "tasks": [
             {**asdict(task), "lag": task.lag, "held_back": task.held_back} for task in found.tasks
         ],
+        "backfill_jobs": [job.as_data() for job in found.jobs],
         "asked": told,
     }
 
@@ -83,6 +84,7 @@ def _lines(found: Overview, told: dict[str, Any]) -> list[str]:
     }
     width = max((len(task.task) for task in found.tasks), default=0)
     lines += [_line(task, width, states.get((task.process, task.task))) for task in found.tasks]
+    lines += [f"backfill job {job.name}: {job}" for job in found.jobs]
     for address, answer in told.items():
         reasons = "; ".join(answer["reasons"])
         lines.append(f"{address}: {'ready' if answer['ready'] else f'not ready: {reasons}'}")

@@ -10,10 +10,12 @@ from eosframework.doctor.snapshot import Snapshot
 from eosframework.errors import StartRefused, TopologyError
 from eosframework.kafka.facts import GroupFacts
 from eosframework.kafka.guards import (
+    jobs_of,
     refuse_another_application,
     refuse_another_cluster,
     refuse_changed_topics,
 )
+from eosframework.kafka.jobs import refuse_unfinished_jobs
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.transactions.coordinators import Listed
@@ -61,6 +63,15 @@ def lost_offsets(snapshot: Snapshot) -> Iterator[Observation]:
     application = snapshot.graph.application
     rule = partial(refuse_lost_offsets, application, facts.registered, facts.committed)
     yield from _refused(snapshot, rule)
+
+
+def unfinished_jobs(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find backfill jobs whose range workers would process once more."""
+    facts = snapshot.facts.read()
+    jobs = jobs_of(snapshot.graph, facts)
+    yield from _refused(
+        snapshot, partial(refuse_unfinished_jobs, snapshot.graph, jobs, facts.committed)
+    )
 
 
 def partition_counts(snapshot: Snapshot) -> Iterator[Observation]:
@@ -178,6 +189,15 @@ CHECKS = (
         "Where to go on is not known: from the start everything would be processed again.",
         "eosframework positions set APP 'TOPIC[PARTITION]=OFFSET'",
         lost_offsets,
+    ),
+    Check(
+        "unfinished-backfill",
+        Severity.ERROR,
+        "no backfill job that fills the live topics and is not cut over, unless workers have "
+        "positions of their own",
+        "Workers would process once more what the job has processed; they refuse to start.",
+        "eosframework backfill cutover APP --job JOB, or eosframework reset APP",
+        unfinished_jobs,
     ),
     Check(
         "partition-counts",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eosframework.config import Guarantee, Settings
@@ -14,6 +14,7 @@ from eosframework.kafka.access import Access, worker_access
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts, Values, size_limits
 from eosframework.kafka.fencing import fence, live_ids
+from eosframework.kafka.jobs import JobStanding, backfill_jobs, refuse_unfinished_jobs
 from eosframework.kafka.leases import (
     given_ids,
     id_entries,
@@ -102,6 +103,21 @@ class Facts:
         return _number(values.pop()) if len(values) == 1 else None
 
 
+Refuse = Callable[[Graph, Settings, "Facts"], None]
+"""Raises what speaks against a start."""
+
+
+def check_worker_start(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Facts:
+    """Do what `check_start` does, and refuse workers while a backfill job is unfinished."""
+    return _checked(graph, settings, admin, registry, source, refuse_worker)
+
+
 def check_start(
     graph: Graph,
     settings: Settings,
@@ -130,6 +146,17 @@ def check_start(
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
+    return _checked(graph, settings, admin, registry, source, refuse)
+
+
+def _checked(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None,
+    refuse: Refuse,
+) -> Facts:
     with naming_what_is_needed(_needed(graph, settings)):
         registry.ensure()
         registry.require_access()
@@ -245,6 +272,21 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
     refuse_lost_offsets(graph.application, facts.registered, facts.committed)
     refuse_long_transactions(settings, facts)
+
+
+def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
+    """Apply every rule, that of unfinished backfill jobs too.
+
+    Raises:
+        StartRefused, TopologyError: as `refuse`.
+    """
+    refuse(graph, settings, facts)
+    refuse_unfinished_jobs(graph, jobs_of(graph, facts), facts.committed)
+
+
+def jobs_of(graph: Graph, facts: Facts) -> list[JobStanding]:
+    """Return the backfill jobs of the application."""
+    return backfill_jobs(graph, facts.registered, facts.partitions)
 
 
 def source_topics(graph: Graph) -> list[str]:

@@ -15,12 +15,14 @@ from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.guards import (
     Facts,
     gather,
-    refuse,
+    jobs_of,
+    refuse_worker,
     retention_note,
     sink_topics,
     source_topics,
     with_changes,
 )
+from eosframework.kafka.jobs import JobStanding
 from eosframework.kafka.leases import refuse_moved_ids, task_names
 from eosframework.kafka.own_topics import own_topics
 from eosframework.kafka.registry import Registry
@@ -72,6 +74,7 @@ class Provision:
         access_to_apply: what `apply` has to be allowed besides.
         refused: why a worker would refuse to start once everything is created; None: it starts.
         changes: of the topology since a worker started last.
+        jobs: backfill jobs of the application.
     """
 
     application: str
@@ -84,6 +87,7 @@ class Provision:
     notes: tuple[str, ...]
     refused: str | None
     changes: tuple[Change, ...] = ()
+    jobs: tuple[JobStanding, ...] = ()
 
     @property
     def missing_sources(self) -> list[str]:
@@ -93,13 +97,14 @@ class Provision:
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
         return {
-            **asdict(self),
+            **{name: value for name, value in asdict(self).items() if name != "jobs"},
             "access": [access.as_data() for access in self.access],
             "access_to_apply": [access.as_data() for access in self.access_to_apply],
             "producers": len(self.transactional_ids),
             "acls": list(map(str, self.access)),
             "acls_to_apply": list(map(str, self.access_to_apply)),
             "changes": [change.as_data() for change in self.changes],
+            "backfill_jobs": [job.as_data() for job in self.jobs],
         }
 
 
@@ -148,6 +153,7 @@ def plan(
         notes=() if note is None else (note,),
         refused=_refusal(graph, settings, facts, topics) or no_ids,
         changes=tuple(facts.changes),
+        jobs=tuple(jobs_of(graph, facts)),
     )
 
 
@@ -240,7 +246,7 @@ def _refusal(
 ) -> str | None:
     """Return why a worker would refuse to start after `apply`."""
     try:
-        refuse(graph, settings, _after(facts, topics))
+        refuse_worker(graph, settings, _after(facts, topics))
     except (StartRefused, TopologyError) as error:
         return str(error)
     return None

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.registry import Registry
 from tests.conftest import KafkaService
+from tests.support.commands import here
 from tests.support.handed_over import JOB, HandedOver
 from tests.support.pipeline import wait_until
 from tests.support.programs import Program
@@ -76,6 +80,38 @@ def stopped(history: HandedOver, point: str) -> Program:
     return process
 
 
+def test_workers_refuse_to_start_until_the_job_is_cut_over(history: HandedOver) -> None:
+    """Without that they processed all history once more."""
+    history.make_history(100)
+    server = f"kafka.bootstrap_servers={history.bootstrap_servers}"
+    asked = (str(history.topology_file), "--set", server)
+    start = ("run-worker", "--until-caught-up")
+    refused = history.command(*start)
+    assert refused.exit_code == 1
+    assert "backfill job 'history'" in refused.error
+    assert "is complete, not cut over" in refused.error
+    planned = here("plan", *asked, "--json").json
+    assert planned["refused"] == refused.error.strip()
+    [job] = planned["backfill_jobs"]
+    assert (job["name"], job["complete"], job["cut_over"]) == ("history", True, False)
+    assert here("status", *asked, "--json").json["backfill_jobs"] == [job]
+    assert "unfinished-backfill" in here("doctor", *asked, "--json").out
+
+    settings = KafkaSettings(bootstrap_servers=history.bootstrap_servers)
+    registry = Registry(history.name, settings, ClusterAdmin(settings))
+    [key, *_] = sorted(k for k in registry.refresh().entries if "/task/" in k)
+    complete = registry.state.entries[key]
+    registry.write({key: {**complete, "complete": False}})
+    assert "is not complete: 2 of 3 tasks are" in history.command(*start).error
+    registry.write({key: complete})
+
+    assert history.cutover().exit_code == 0
+    done = history.command(*start)
+    assert done.exit_code == 0, done.err
+    assert history.totals() == 100
+    assert "backfill job history: cut over" in here("status", *asked).out
+
+
 def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedOver) -> None:
     history.make_history(RECORDS)
     cutover = history.start_command(
@@ -85,7 +121,7 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     )
     faults = history.fault_directory
     wait_until((faults / "transaction.before_commit.fired").exists, "the cutover's commit")
-    early = history.work("early")
+    early = history.work_early("early")
     wait_until(lambda: history.members() == 2, "the worker in the group")
     (faults / "release").touch()
     done = cutover.finish()
@@ -110,7 +146,7 @@ def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share
     try:
         history.make_history(FEW)
         point = "transaction.before_commit"
-        sleeper = history.work(
+        sleeper = history.work_early(
             "sleeper", faults=[f"{point}=stop@1"], environment={SLOW_TO_EXPIRE: "300"}
         )
         sleeper.wait_for_fault(point)
@@ -138,7 +174,7 @@ def test_a_cutover_ends_what_a_sleeper_left_open_under_ids_that_partitions_share
 def test_a_cutover_is_refused_while_a_worker_runs_and_changes_nothing(history: HandedOver) -> None:
     history.make_history(100)
     # It is held and not stopped: its session must not be over when the cutover looks.
-    worker = history.work("early", faults=["takeover.before_init=hold@1"])
+    worker = history.work_early("early", faults=["takeover.before_init=hold@1"])
     worker.wait_for_fault("takeover.before_init")
     refused = history.cutover()
     assert refused.exit_code == 1

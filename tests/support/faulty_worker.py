@@ -2,6 +2,7 @@
 
 With EOS_TEST_UNPROTECTED its producers are as a bare librdkafka's: no straggler is warded off.
 With EOS_TEST_STOPPED_CHILDREN those that a supervisor starts stand still before they do anything.
+With EOS_TEST_BEFORE_JOBS its start looked at the registry before a backfill job was there.
 With EOS_TEST_GROUP it is a member of that group, as a program would be that took over its ids.
 """
 
@@ -42,6 +43,13 @@ def with_stopped_children() -> None:
     setattr(Supervisor, "__init__", make_stopped)  # noqa: B010 - its type differs
 
 
+def before_jobs() -> None:
+    """Let a worker start as one that looked before the job was registered."""
+    from eosframework.kafka import guards
+
+    guards.__dict__["refuse_unfinished_jobs"] = lambda *_: None
+
+
 def in_group(group: str) -> None:
     """Make workers members of a group that is not their application's."""
     from eosframework.kafka.group import GroupSettings
@@ -61,6 +69,8 @@ def main() -> None:
         without_protection()
     if "EOS_TEST_STOPPED_CHILDREN" in os.environ:
         with_stopped_children()
+    if "EOS_TEST_BEFORE_JOBS" in os.environ:
+        before_jobs()
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
     cli.main()

@@ -139,6 +139,11 @@ class HandedOver(Pipeline):
         ]
         return self.start_worker(instance=place, settings=settings, **options)
 
+    def work_early(self, place: str, **options: Any) -> WorkerProcess:
+        """Start a worker that looked at the registry before the job was there."""
+        environment = {"EOS_TEST_BEFORE_JOBS": "1", **options.pop("environment", {})}
+        return self.work(place, environment=environment, **options)
+
     def make_history(self, count: int) -> None:
         """Process the first records, and register that a job has."""
         self.feed(count)

@@ -44,6 +44,8 @@ def test_live_workers_go_on_from_what_a_backfill_has_made(
     assert sum(p.records for p in state.tasks.values()) == 3 * 6000
     assert orders.totals() == 6000
     orders.feed(500)
+    early = orders.command("run-worker", "--until-caught-up")
+    assert "is complete, not cut over" in early.error
     assert orders.cutover().exit_code == 0
     orders.finish()
     orders.finish_live()

@@ -67,6 +67,29 @@ CASES = [
         "positions set APP",
     ),
     Case(
+        "unfinished-backfill",
+        E,
+        lambda: snapshot(
+            facts=Seen(
+                replace(
+                    facts(committed=(Position("orders", 1, None),)),
+                    registered=interpret(
+                        {
+                            "backfill/history": {
+                                "suffix": None,
+                                "ranges": {
+                                    "orders": [{"first": 0, "end": 0}, {"first": 0, "end": 9}]
+                                },
+                            }
+                        }
+                    ),
+                )
+            )
+        ),
+        "backfill job 'history' of application 'shop' is not complete: 0 of 2 tasks are",
+        "eosframework backfill cutover APP",
+    ),
+    Case(
         "partition-counts",
         E,
         lambda: replace(
