@@ -140,6 +140,7 @@ def rows_of(spark: SparkSession, records: Sequence[Written]) -> DataFrame:
 
 def result(start: int, value: int | None, size: int = 100) -> bytes:
     """A window's result as a worker writes it."""
+    assert WINDOW.encode is not None
     return WINDOW.encode(WindowResult(start, start + size, value))
 
 

@@ -94,6 +94,7 @@ def test_windows_that_go_on_once_are_compared_record_by_record_with_what_cuts_th
 def test_a_window_is_read_from_the_value_however_it_is_written(to: str) -> None:
     assert compared(of("events", WINDOW_EACH, to=to)).window is not None
     for serde in (WINDOW, JSON):
+        assert serde.encode is not None
         written = json.loads(serde.encode(WindowResult(100, 200, None)))
         assert written == {"start": 100, "end": 200, "value": None}
 
