@@ -1,7 +1,8 @@
 """Audits an application on a real cluster, at rest or while it runs.
 
 1. read the committed positions C1 (stable ones); they and the scope fix the input that is judged
-2. where it has receipts, these judge; elsewhere derive its outputs with the functions
+2. where it has receipts, these judge; elsewhere derive its outputs with the functions, but where
+   tasks remember: what these processed without receipts is left out, and the verdict says so
 3. take the ends E of the output topics, once every transaction is decided that was open at C1
 4. read the committed positions C2: the outputs of the input from C1 to C2 may be there
 5. read the output topics up to E; receipts go into books, the others are compared
@@ -15,8 +16,10 @@ positions of that transaction are at most C2, because reading them waits for it 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from eosframework.audit.books import Books
 from eosframework.audit.bounds import Scope
@@ -27,6 +30,7 @@ from eosframework.audit.ledger import Ledger
 from eosframework.audit.logs import Logs, OnProgress
 from eosframework.audit.matching import Matching, match
 from eosframework.audit.portions import Portions, divide
+from eosframework.audit.unproved import receipted_topics, unproved_topics
 from eosframework.audit.verdict import Verdict
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
@@ -41,8 +45,11 @@ from eosframework.processing.failure_headers import (
 from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Aggregate, Emit, Graph, OnError, Policy, SubTopology
-from eosframework.topology.walk import dead_letter_topics, keeps, nodes_of
+from eosframework.topology.graph import Graph, OnError, Policy
+from eosframework.topology.walk import dead_letter_topics
+
+SHOWN_PARTITIONS = 5
+"""Of each topic, in a note."""
 
 
 class Proof(StrEnum):
@@ -76,8 +83,8 @@ def audit_application(
 
     Raises:
         ConfigurationError: the scope ends before it begins, or names no input partition.
-        StartRefused: a topic is missing, nothing of the scope was ever committed, or `proof` asks
-            for receipts that there are none of.
+        StartRefused: a topic is missing, nothing of the scope was ever committed, or there are none
+            of the receipts that `proof` asks for or the whole scope needs.
         RunError: a transaction stays open, or a record that was processed fails now.
         ClusterUnreachable: the cluster did not answer.
     """
@@ -87,30 +94,7 @@ def audit_application(
             f"compare the tables with {', '.join(p.topic for p in graph.persisters)} in the "
             f"database"
         )
-    _refuse_what_gives_no_receipts(graph)
     return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
-
-
-def _refuse_what_gives_no_receipts(graph: Graph) -> None:
-    """Raise if records come out of many inputs: nothing proves them one by one.
-
-    Raises:
-        StartRefused: names the step.
-    """
-    for part in graph.sub_topologies:
-        for node in nodes_of(part):
-            if isinstance(node, Aggregate) and node.emit is Emit.COMMIT:
-                raise StartRefused(
-                    f"{node.name} gives the last value of each key in a transaction, which comes "
-                    f"from many inputs, so an audit cannot prove its outputs one by one; with "
-                    f"emit: each or emit: close, and worker.receipts=true, it can"
-                )
-
-
-def _is_for_receipts(part: SubTopology) -> bool:
-    """Tell whether functions cannot say what a record gives, or gave at its first attempt."""
-    retries = (source.again is not None and source.again.delay_ms for source in part.sources)
-    return keeps(part) or any(retries)
 
 
 class _Audit:
@@ -131,15 +115,15 @@ class _Audit:
         self._expected, self._found = Ledger(), Ledger()
         self._notes: list[str] = []
         self._own = {repartition.topic for repartition in graph.repartitions}
+        self._unproved = unproved_topics(graph)
+        self._not_judged: Counter[str] = Counter()
+        """By topic among these, how many outputs were left out."""
         self._replayed: dict[str, str] = {}
         """By the place of each dead letter that was replayed, the topic that its record is of."""
 
     def run(self) -> Verdict:
         logs = self._logs
-        receipts = self._proof is not Proof.FUNCTIONS
-        portions = divide(self._scope, logs.committed(), logs, receipts=receipts)
-        if self._proof is Proof.RECEIPTS or any(map(_is_for_receipts, self._graph.sub_topologies)):
-            portions.refuse_functions()
+        portions = self._divided()
         self._leave_removed_rows_out()
         self._read_letters()
         records = self._derive(portions.derived)
@@ -150,12 +134,12 @@ class _Audit:
         self._notes += [f"topic {topic} does not exist" for topic in missing]
         ends = logs.settled_ends(outputs)
         now = logs.committed()
-        if self._scope.is_whole:
+        if portions.is_whole:
             self._derive(portions.since_then(now))
         books = Books(self._graph.application, portions.spans(now))
         self._read_inputs(books, portions)
         ranges = {p: (first, ends[p]) for p, first in logs.firsts(outputs).items()}
-        self._read_outputs(ranges, books)
+        self._read_outputs(ranges, books, portions)
 
         matching = match(self._expected, self._found)
         ahead = self._look_elsewhere(matching, portions, now)
@@ -171,10 +155,39 @@ class _Audit:
             required=required,
             ahead=ahead,
             input_trimmed=bool(portions.trimmed),
-            only_a_part=not self._scope.is_whole,
+            only_a_part=not portions.is_whole,
         )
         self._note(portions, ranges, lost=verdict.lost)
-        return replace(verdict, notes=tuple(self._notes))
+        return replace(
+            verdict,
+            notes=tuple(self._notes),
+            share=portions.share,
+            not_judged=self._not_judged.total(),
+        )
+
+    def _divided(self) -> Portions:
+        """Return what is judged, and by what.
+
+        Raises:
+            StartRefused: a part that was asked for, or everything, can be judged by nothing.
+        """
+        remembered = receipted_topics(self._graph)
+        divided = partial(
+            divide,
+            self._scope,
+            self._logs.committed(),
+            self._logs,
+            receipts=self._proof is not Proof.FUNCTIONS,
+        )
+        if self._proof is not Proof.AUTO:
+            portions = divided()
+            is_for_all = self._proof is Proof.RECEIPTS
+            portions.refuse_functions(self._derivation.input_topics if is_for_all else remembered)
+            return replace(portions, remembered=remembered)
+        portions = divided(remembered=remembered)
+        portions.refuse_functions(remembered)
+        portions.refuse_nothing()
+        return portions
 
     def _leave_removed_rows_out(self) -> None:
         """Judge no topic of rows whose rows were removed because the database has them."""
@@ -238,9 +251,12 @@ class _Audit:
         for partition, messages in self._logs.read(portions.receipted, "input"):
             books.take_inputs(partition, messages)
 
-    def _read_outputs(self, ranges: Ranges, books: Books) -> None:
-        """Give each output to whom it is for; of a part of the input only what may be of it."""
-        is_wanted = None if self._scope.is_whole else self._expected.sieve()
+    def _read_outputs(self, ranges: Ranges, books: Books, portions: Portions) -> None:
+        """Give each output to whom it is for; of a part of the input only what may be of it.
+
+        What nothing can prove is counted, unless it is what a function's record must have given.
+        """
+        sieve = self._expected.sieve()
         for partition, messages in self._logs.read(ranges, "output"):
             by_broker = self._logs.has_broker_time(partition.topic)
             for message in messages:
@@ -253,7 +269,9 @@ class _Audit:
                     UNKNOWN_TIME if by_broker else message.timestamp()[1],
                     message.headers(),
                 )
-                if is_wanted is None or is_wanted(digest):
+                if partition.topic in self._unproved and not sieve(digest):
+                    self._not_judged[partition.topic] += 1
+                elif portions.is_whole or sieve(digest):
                     self._found.add(partition, message.offset(), digest)
 
     def _look_elsewhere(
@@ -264,7 +282,7 @@ class _Audit:
         Returns:
             Of the whole input: what lies behind the committed positions.
         """
-        if not self._scope.is_whole:
+        if not portions.is_whole:
             if matching.copies:
                 for ranges in portions.not_judged(now):
                     others = self._logs.read(ranges, "other input")
@@ -286,6 +304,7 @@ class _Audit:
         for persister in self._graph.persisters:
             tables = ", ".join(sink.table for sink in persister.tables)
             self._notes.append(f"what topic {persister.topic} gave table {tables} is not compared")
+        self._note_left_out(portions)
         firsts = {p: portions.firsts[p] for p in portions.trimmed}
         if self._scope.is_whole or lost:
             firsts |= {p: first for p, (first, _) in outputs.items() if first}
@@ -295,4 +314,22 @@ class _Audit:
             self._notes.append(
                 f"topic {topic} is compacted: records that a later one of their key replaced are "
                 f"gone, and count as lost"
+            )
+
+    def _note_left_out(self, portions: Portions) -> None:
+        """Note what of the input, and which outputs, nothing can judge."""
+        by_topic: dict[str, list[str]] = {}
+        for p, (start, end) in portions.left_out.items():
+            by_topic.setdefault(p.topic, []).append(f"{p}@{start} to @{end - 1}")
+        for places in by_topic.values():
+            more = len(places) - SHOWN_PARTITIONS
+            shown = ", ".join(places[:SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
+            self._notes.append(
+                f"{shown}: processed without receipts (worker.receipts) by tasks that functions "
+                f"cannot judge, for they remember or write a repartition topic; not judged"
+            )
+        for topic, step in self._unproved.items():
+            self._notes.append(
+                f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "
+                f"judged; {step} gives them, and they come from many inputs"
             )

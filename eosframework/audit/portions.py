@@ -4,11 +4,14 @@
 ├───────────┼────────────┼────────────┼─────────────┼───────────┤
  not in the    not judged   functions    receipts     not judged
  log any more
+
+Where functions cannot judge, as where tasks remember, the range begins where receipts do: from
+`wanted` to `start` it was processed without them, and nothing can judge it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from eosframework.audit.book import Span
@@ -27,12 +30,14 @@ class Portion:
 
     Args:
         first: first offset in the log.
+        wanted: offset of the first record that the scope has.
         start: offset of the first record that is judged.
         end: offset behind the last one; at most that of `committed`.
         series: the numbering of its outputs that receipts judge by; None: functions judge.
     """
 
     first: int
+    wanted: int
     start: int
     end: int
     committed: Position
@@ -52,12 +57,14 @@ class Portions:
 
     Args:
         receipts: whether these may judge.
+        remembered: topics whose records functions cannot judge.
         firsts: the first offset in the log of every input partition.
         by_partition: those that have a committed position.
     """
 
     scope: Scope
     receipts: bool
+    remembered: frozenset[str]
     firsts: Positions
     by_partition: Mapping[TopicPartition, Portion]
 
@@ -65,6 +72,27 @@ class Portions:
     def derived(self) -> Ranges:
         """What functions judge."""
         return {p: (portion.start, portion.since) for p, portion in self.by_partition.items()}
+
+    @property
+    def left_out(self) -> Ranges:
+        """What the scope has and nothing can judge."""
+        return {
+            p: (portion.wanted, portion.start)
+            for p, portion in self.by_partition.items()
+            if portion.wanted < portion.start
+        }
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was processed is judged."""
+        return self.scope.is_whole and not self.left_out
+
+    @property
+    def share(self) -> float:
+        """How much of the scope is judged, by offsets; 1 where the scope has nothing."""
+        portions = self.by_partition.values()
+        wanted = sum(portion.end - portion.wanted for portion in portions)
+        return sum(portion.end - portion.start for portion in portions) / wanted if wanted else 1.0
 
     @property
     def receipted(self) -> Ranges:
@@ -127,37 +155,57 @@ class Portions:
                 is_receipted = (
                     series is not None and later is not None and (later.since == series.since)
                 )
-            if not is_receipted:
+            if not is_receipted and p.topic not in self.remembered:
                 ranges[p] = start, position.offset or 0
         return ranges
 
     def not_judged(self, now: Mapping[TopicPartition, Position]) -> tuple[Ranges, Ranges]:
         """Return the processed input before, and behind, what functions judge."""
-        before = {p: (portion.first, portion.start) for p, portion in self.by_partition.items()}
+        known = {p: one for p, one in self.by_partition.items() if p.topic not in self.remembered}
+        before = {p: (portion.first, portion.start) for p, portion in known.items()}
         behind = {
             p: (portion.end, now.get(p, portion.committed).offset or 0)
-            for p, portion in self.by_partition.items()
+            for p, portion in known.items()
             if portion.series is None
         }
         return before, behind
 
-    def refuse_functions(self) -> None:
-        """Raise if receipts do not judge everything.
+    def refuse_functions(self, topics: Collection[str]) -> None:
+        """Raise if receipts do not judge everything of some topics that is to be judged.
 
         Raises:
             StartRefused: names the first part without.
         """
         for p, (start, end) in self.derived.items():
-            if start < end:
-                raise StartRefused(
-                    f"{p}@{start} to @{end - 1} have no receipts in the committed numbering; audit "
-                    f"from {p}@{end} on, or let functions judge (--by auto), which they cannot "
-                    f"where tasks remember. Workers give receipts with worker.receipts=true"
-                )
+            if p.topic in topics and start < end:
+                raise _without_receipts(p, start, end)
+
+    def refuse_nothing(self) -> None:
+        """Raise if something is left out, and nothing is left to be judged.
+
+        Raises:
+            StartRefused: names the first part without receipts.
+        """
+        if self.share == 0:
+            p, (start, end) = next(iter(self.left_out.items()))
+            raise _without_receipts(p, start, end)
+
+
+def _without_receipts(p: TopicPartition, start: int, end: int) -> StartRefused:
+    return StartRefused(
+        f"{p}@{start} to @{end - 1} have no receipts in the committed numbering; audit "
+        f"from {p}@{end} on, or let functions judge (--by auto), which they cannot "
+        f"where tasks remember. Workers give receipts with worker.receipts=true"
+    )
 
 
 def divide(
-    scope: Scope, committed: Mapping[TopicPartition, Position], logs: Logs, *, receipts: bool
+    scope: Scope,
+    committed: Mapping[TopicPartition, Position],
+    logs: Logs,
+    *,
+    receipts: bool,
+    remembered: frozenset[str] = frozenset(),
 ) -> Portions:
     """Return what is judged of each partition that has a committed position.
 
@@ -166,6 +214,8 @@ def divide(
         committed: positions with an offset.
         logs: where the partitions are.
         receipts: whether these may judge.
+        remembered: topics whose records functions cannot judge; where the user named no beginning,
+            these are judged from where their receipts begin.
 
     Raises:
         ConfigurationError: the scope ends before it begins, or names no input partition.
@@ -186,10 +236,12 @@ def divide(
     portions: dict[TopicPartition, Portion] = {}
     for p, position in committed.items():
         end = max(min(ends[p], positions[p]), firsts[p])
-        start = min(max(starts[p], firsts[p]), end)
+        wanted = start = min(max(starts[p], firsts[p]), end)
         series = Series.parse(position.metadata) if receipts else None
-        portions[p] = Portion(firsts[p], start, end, position, series)
-    return Portions(scope, receipts, all_firsts, portions)
+        if p.topic in remembered and scope.start.text == BEGINNING:
+            start = min(max(start, end if series is None else series.since), end)
+        portions[p] = Portion(firsts[p], wanted, start, end, position, series)
+    return Portions(scope, receipts, remembered, all_firsts, portions)
 
 
 def _offsets(

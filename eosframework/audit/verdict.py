@@ -49,6 +49,8 @@ class Verdict:
             transactions, or outputs without the committed position.
         unexpected: those among `duplicated` that come from no input record.
         untraced: outputs whose input may be among records that are no longer in the log.
+        share: how much of the input that was asked for is judged, by offsets, from 0 to 1.
+        not_judged: outputs that are there and that nothing can prove.
         details: which records, up to `DETAILS_OF_A_KIND` of each kind.
         notes: what else a reader of the numbers must know.
     """
@@ -61,6 +63,8 @@ class Verdict:
     torn: int = 0
     unexpected: int = 0
     untraced: int = 0
+    share: float = 1.0
+    not_judged: int = 0
     details: tuple[Detail, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -103,6 +103,8 @@ def as_data(verdict: Verdict) -> dict[str, object]:
         **verdict.counts(),
         "unexpected": verdict.unexpected,
         "untraced": verdict.untraced,
+        "share": verdict.share,
+        "not_judged": verdict.not_judged,
         "details": [detail.as_data() for detail in verdict.details],
         "notes": list(verdict.notes),
     }
@@ -123,13 +125,24 @@ def as_text(application: str, verdict: Verdict) -> str:
         )
     if verdict.untraced:
         lines.append(f"  {'untraced':<11} {verdict.untraced:>9,}  (their input is gone)")
+    if verdict.not_judged:
+        lines.append(f"  {'not judged':<11} {verdict.not_judged:>9,}  (outputs of many inputs)")
+    if verdict.share < 1:
+        lines.append(f"  judged: {_percent(verdict.share)} of the input that was asked for")
     lines += [f"  {detail.kind}: {detail.text}" for detail in _first_of_each_kind(verdict.details)]
     lines += [f"  note: {note}" for note in verdict.notes]
     if verdict.clean:
-        lines.append("each input record took effect exactly once")
+        is_all = verdict.share == 1 and not verdict.not_judged
+        judged = "" if is_all else " that was judged"
+        lines.append(f"each input record{judged} took effect exactly once")
     else:
         lines.append("NOT exactly once: see the details above; --json has more of them")
     return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    """Return a share that is not all of it; rounding must not make it so."""
+    return f"{min(round(100 * share, 1), 99.9):g}%"
 
 
 def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.audit import Proof, Scope, Verdict, audit_application
 from eosframework.config import KafkaSettings
+from eosframework.errors import StartRefused
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve import resolve
@@ -18,6 +19,7 @@ from tests.support.commands import Folder
 from tests.support.feeding import feeder
 from tests.support.messages import headers_of, position_of
 from tests.support.pipeline import TOPOLOGY, Pipeline, wait_until
+from tests.support.totals import Totals
 
 RECEIPTS = ("worker.receipts=true",)
 
@@ -144,6 +146,43 @@ def input_of(record: Message) -> str:
 
 def place_of(record: Message) -> str:
     return f"{record.topic()}[{record.partition()}]@{record.offset()}"
+
+
+def test_an_application_that_remembers_is_judged_where_its_receipts_begin_but_for_its_commits(
+    make_pipeline: Callable[..., Totals],
+) -> None:
+    """One of its outputs goes out at commits (`emit: commit`): which record gave it, none did."""
+    pipeline = make_pipeline(Totals, partitions=2)
+    totals, latest = f"{pipeline.name}.totals", f"{pipeline.name}.latest"
+
+    def process(*settings: str) -> None:
+        pipeline.feed(300)
+        wanted = [*pipeline.keeping, *settings]
+        worker = pipeline.start_worker(instance="one", settings=wanted, until_caught_up=True)
+        assert worker.wait() == 0, worker.log[-3000:]
+
+    process()
+    with pytest.raises(StartRefused, match=r"@0 to @\d+ have no receipts in the committed number"):
+        audit(pipeline)
+    before = len(pipeline.read(latest))
+    process(*RECEIPTS)
+    verdict = audit(pipeline)
+    assert verdict.clean, verdict
+    assert verdict.input == 300 + 2 * 300
+    assert verdict.share == pytest.approx(0.5, abs=0.2)  # offsets count, those of markers too
+    assert 0 < before < verdict.not_judged == len(pipeline.read(latest))
+    notes = "\n".join(verdict.notes)
+    assert f"{pipeline.name}.in[0]@0 to @149, {pipeline.name}.in[1]@0 to @149: " in notes
+    assert "processed without receipts" in notes
+    assert f"topic {latest}: {verdict.not_judged} outputs without a receipt are not judged" in notes
+
+    copied = [one for one in pipeline.read(totals) if HEADER_RECEIPT in headers_of(one)][-1]
+    copy(pipeline, copied)
+    copy(pipeline, pipeline.read(latest)[-1])
+    damaged = audit(pipeline)
+    assert (damaged.duplicated, damaged.lost, damaged.torn) == (1, 0, 0)
+    assert [detail.input for detail in damaged.details] == [input_of(copied)]
+    assert damaged.not_judged == verdict.not_judged + 1
 
 
 def test_what_cannot_be_audited_is_refused_with_a_message_that_helps(
