@@ -76,7 +76,12 @@ def singles(scenario: Scenario) -> Iterator[Case]:
                 plan = (Fault(call, number, kind),)
                 for _ in range(WAYS if _matters_when(call, kind) else 1):
                     number_of_case += 1
-                    yield Case(scenario, plan, Choices.of(7 * number_of_case % CHOICES))
+                    yield Case(scenario, plan, chosen(number_of_case))
+
+
+def chosen(number: int) -> Choices:
+    """Return some choices; those of numbers in a row have little in common."""
+    return Choices.of(7 * number % CHOICES)
 
 
 def _matters_when(call: str, kind: str) -> bool:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
-import structlog
 
 from tests.unit.matrix.cases import Case, drawn, run, singles
 from tests.unit.matrix.faults import Fault
@@ -95,15 +94,6 @@ KNOWN = (
         ),
     ),
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of workers end here, and each would say so."""
-    kept = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    yield
-    structlog.configure(**kept)
 
 
 def wrong_of(cases: Iterable[Case]) -> list[str]:
