@@ -50,6 +50,7 @@ test: check ## Run check and one case of each kind against real services: 20 min
 
 .PHONY: test-all
 test-all: check ## The same with every case, on containers too, and a longer soak: over an hour
+	$(UNIT) -m exhaustive
 	$(PYTEST) $(SERVICES) $(ALL) $(REQUIRED) $(SIDE_BY_SIDE)
 	$(ON_CONTAINERS)
 

@@ -131,6 +131,7 @@ class PersisterWorker:
         self._away_since: float | None = None
         self._stop = False
         self._was_assigned = False
+        self._is_in_rebalance = False
         self._ends: dict[TopicPartition, int] | None = None
         self._events = structlog.get_logger("eosframework.persister").bind(application=application)
 
@@ -174,13 +175,14 @@ class PersisterWorker:
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
         """Take partitions in, paused; they are claimed outside the callback (P1)."""
-        self._was_assigned = True
+        self._was_assigned, self._is_in_rebalance = True, False
         for partition in sorted(partitions):
             self.tasks[partition] = PartitionTask(partition, self._makers[partition.topic])
         return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Write what is complete and let partitions go."""
+        self._is_in_rebalance = True
         leaving = [self.tasks[p] for p in partitions if p in self.tasks]
         failpoints.hit("persister.before_revoke")
         self._write(leaving)
@@ -188,6 +190,7 @@ class PersisterWorker:
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Let partitions go without a write: another worker may own them already."""
+        self._is_in_rebalance = True
         self._release([self.tasks[p] for p in partitions if p in self.tasks], "partitions_lost")
 
     def _release(self, tasks: Sequence[PartitionTask], event: str) -> None:
@@ -402,7 +405,8 @@ class PersisterWorker:
     # --- the end ------------------------------------------------------------------------
 
     def _is_caught_up(self) -> bool:
-        if self._ends is None or not self._was_assigned:
+        """Tell whether it is all written; what was let go a moment ago may come back unwritten."""
+        if self._ends is None or not self._was_assigned or self._is_in_rebalance:
             return False
         return all(
             task.state is TaskState.RUNNING

@@ -250,6 +250,16 @@ def test_a_null_value_deletes_the_row_of_its_key(store: MemoryStore) -> None:
     assert Run(broker, store, upsert).to_the_end() == [{"n": 1}, ("deleted", {"id": "k"})]
 
 
+@pytest.mark.parametrize("let_go", [MemoryLog.revoke, MemoryLog.lose])
+def test_what_a_rebalance_took_and_brings_back_is_not_caught_up(
+    store: MemoryStore, let_go: Any
+) -> None:
+    run = Run(broker_with(*rows(*range(25))), store)
+    given = run.log.next  # The one that follows when it subscribes brings the partition back.
+    given += [lambda: run.log.assign(P0), lambda: None, lambda: let_go(run.log, P0), lambda: None]
+    assert run.to_the_end() == rows(*range(25))
+
+
 def test_revoked_partitions_are_written_and_lost_ones_are_not(store: MemoryStore) -> None:
     for give_up, expected in ((MemoryLog.revoke, 10), (MemoryLog.lose, 0)):
         store = MemoryStore()

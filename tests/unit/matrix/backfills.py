@@ -1,0 +1,216 @@
+"""Attempts of a backfill's task over a log in memory, with planned faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import orjson
+
+from eosframework.backfill.job import TaskProgress, task_key
+from eosframework.backfill.tasks.attempt import Attempt
+from eosframework.backfill.tasks.equipment import Equipment
+from eosframework.config import BackfillSettings, Settings
+from eosframework.errors import ClusterUnreachable, EosError
+from eosframework.operators.entries import LAYOUT
+from eosframework.processing.compile import CompiledPart, compile_part
+from eosframework.processing.local_state import LocalState
+from eosframework.processing.ports import Message, Output
+from eosframework.processing.restoring import Restoring
+from eosframework.processing.state_ports import StoreIdentity
+from eosframework.records import TopicPartition
+from eosframework.topology.resolve import resolve
+from eosframework.txnid import TransactionalId
+from tests.unit.matrix.faults import CURRENT, Fault, Faults, Killed
+from tests.unit.matrix.faults import KINDS as WORKER_KINDS
+from tests.unit.matrix.judging import number_by_text, seen
+from tests.unit.matrix.log import Log, Machine, PlannedChangelogs, PlannedOutputs
+from tests.unit.matrix.models import counts as model
+from tests.unit.matrix.play import Wrong, compacted
+from tests.unit.matrix.scenarios import KEYS, counts
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    **{
+        call: kinds
+        for call, kinds in WORKER_KINDS.items()
+        if call.split(".")[0] in ("outputs", "output", "changelogs", "reading", "stores", "state")
+        and call not in ("output.refused", "stores.clear", "stores.next")
+    },
+    "progress.read": ("ClusterUnreachable", "RunError", "kill"),
+    "progress.newest": ("ClusterUnreachable", "RunError"),
+    "rows": ("RunError", "kill"),
+    "user": ("StateDamaged", "SchemasAway", "KeyboardInterrupt", "Overtime", "kill"),
+}
+"""By call, what is raised there; see `faults.KINDS`."""
+
+REGISTRY = "registry"
+IN = TopicPartition("in", 0)
+
+
+@dataclass
+class Progresses:
+    """See `ProgressLog`."""
+
+    log: Log
+    part: str
+    faults: Faults
+
+    def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
+        self.faults.check("progress.read")
+        return self._newest()[1]
+
+    watch_task = read_task
+
+    def written_end(self) -> int:
+        return self.log.logs[TopicPartition(REGISTRY, 0)].end
+
+    def newest_of_task(
+        self, sub_topology: str, partition: int, since: int = 0
+    ) -> tuple[int, TaskProgress] | None:
+        self.faults.check("progress.newest")
+        offset, progress = self._newest()
+        return (offset, progress) if progress is not None and offset >= since else None
+
+    def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
+        data, key = orjson.dumps(progress.to_entry()), task_key("job", self.part, 0)
+        return (REGISTRY, data, key.encode(), 0, None, None, 0, None)
+
+    def _newest(self) -> tuple[int, TaskProgress | None]:
+        messages = self.log.logs[TopicPartition(REGISTRY, 0)].messages
+        if not messages:
+            return 0, None
+        entry = orjson.loads(messages[-1].value() or b"")
+        return messages[-1].offset(), TaskProgress.from_entry(entry)
+
+
+@cache
+def compiled() -> CompiledPart:
+    """Return the task's sub-topology."""
+    [part] = resolve(counts().loaded()).sub_topologies
+    return compile_part(part)
+
+
+@dataclass
+class Job:
+    """What outlasts attempts."""
+
+    log: Log
+    faults: Faults
+    size: int
+    attempts: int = 0
+    settings = Settings(
+        backfill=BackfillSettings(commit_interval_seconds=5, stall_seconds=20, chunk_records=3)
+    )
+
+    def run(self, faults: Faults) -> TaskProgress:
+        """Run another attempt."""
+        log, part = self.log, compiled().part
+        faults.killed = False
+        identities = [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
+        restoring = Restoring(
+            PlannedChangelogs(log, faults), float("inf"), lambda: log.now, lambda: log.now
+        )
+        equipment = Equipment(
+            identity=TransactionalId.backfill("counts", f"job.{part.name}", 0),
+            compiled=compiled(),
+            settings=self.settings,
+            starts={IN: 0},
+            ends={IN: log.logs[IN].end},
+            own_topics=frozenset(),
+            outputs=PlannedOutputs(log, faults, 0, self.overtake),
+            log=Progresses(log, part.name, faults),
+            holds_records=lambda ranges: bool(log.logs[IN].messages),
+            state=LocalState(Machine(faults), {part.name: identities}, {part.name: 1}, restoring),
+        )
+        number, self.attempts = self.attempts, self.attempts + 1
+        attempt = Attempt(equipment, number, clock=lambda: log.now, sleep=self._sleep)
+        return attempt.run(lambda starts: self._rows(starts, faults))
+
+    def overtake(self) -> None:
+        """Let another attempt take the task, and kill it in a commit."""
+        with suppress(Killed, EosError):
+            self.run(Faults((Fault("outputs.commit", 3, "kill"),)))
+
+    def _sleep(self, seconds: float) -> None:
+        self.log.now += seconds
+
+    def _rows(
+        self, starts: Mapping[TopicPartition, int], faults: Faults
+    ) -> Iterator[tuple[TopicPartition, Sequence[Message]]]:
+        messages = self.log.logs[IN].read(0, 1000)
+        for at in range(0, len(messages), self.size):
+            faults.check("rows")
+            self.log.now += 1.0
+            yield IN, messages[at : at + self.size]
+
+
+def play_backfill(faults: Faults, size: int) -> list[str]:
+    """Run attempts until the task is complete, and return how those ended that failed.
+
+    Args:
+        size: so many rows come at once.
+
+    Raises:
+        Wrong: says what is wrong with what is committed, or that it does not end.
+    """
+    log = Log({"in": 1, "out": 1, "dead": 1, REGISTRY: 1, "counts.counts.changelog": 1})
+    log.has_one_fence = True
+    for number, key in enumerate([*KEYS, *KEYS[3:9]]):
+        log.append(("in", str(number).encode(), key.encode(), 0, None, None, number, None))
+    job, endings = Job(log, faults, size), list[str]()
+    CURRENT[0] = faults
+    try:
+        while True:
+            ending = _attempt(job, faults)
+            _judge(job)
+            if ending is None:
+                return endings
+            endings.append(ending)
+            if len(endings) > len(faults.fired):
+                raise Wrong(f"an attempt ended without a reason: {endings}")
+    finally:
+        CURRENT[0] = Faults()
+
+
+def _attempt(job: Job, faults: Faults) -> str | None:
+    try:
+        progress = job.run(faults)
+    except Killed:
+        return "killed"
+    except BaseException as error:
+        expected = faults.explains(error) or isinstance(error, ClusterUnreachable)
+        if job.log.misuses or not expected:
+            raise Wrong(f"{job.log.misuses}: {type(error).__name__}: {error}") from error
+        return f"{type(error).__name__}: {error}"
+    if not progress.complete or progress.records != len(job.log.logs[IN].messages):
+        raise Wrong(f"an attempt ended with {progress}")
+    return None
+
+
+def _judge(job: Job) -> None:
+    """Outputs and changelog are what comes of the records before the committed position."""
+    log = job.log
+    if log.misuses:
+        raise Wrong(f"misused: {log.misuses}")
+    progress = Progresses(log, compiled().part.name, Faults()).read_task("", 0)
+    until = 0 if progress is None else progress.by_partition()[IN]
+    inputs = [seen(m) for m in log.logs[IN].messages if m.offset() < until]
+    wanted = model(inputs)
+    for topic in ("out", "dead"):
+        messages = log.logs[TopicPartition(topic, 0)].messages
+        found: list[tuple[str, str, Any]] = [seen(message)[:3] for message in messages]
+        if found != (expected := [sent for sent in wanted.sent if sent[0] == topic]):
+            raise Wrong(f"{topic} at {until}: {found}, expected {expected}")
+    entries = compacted(log, "counts.counts.changelog", 0)
+    state = dict(number_by_text(key, entry) for key, entry in entries.items())
+    if state != wanted.states["counts"]:
+        raise Wrong(f"changelog at {until}: {state}, expected {wanted.states['counts']}")
+    if progress is not None and progress.records != len(inputs):
+        raise Wrong(f"{progress.records} records counted at {until}, there were {len(inputs)}")
+    if progress is not None and progress.dead_letters != len(
+        [sent for sent in wanted.sent if sent[0] == "dead"]
+    ):
+        raise Wrong(f"{progress.dead_letters} dead letters counted at {until}")

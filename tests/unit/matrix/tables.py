@@ -1,0 +1,251 @@
+"""A persister over a log and a database in memory, with planned faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from eosframework.errors import Overtaken
+from eosframework.persisting.ports import Batch, Claim, Written
+from eosframework.persisting.worker import PersisterOptions, PersisterWorker
+from eosframework.records import Position, Record, TopicPartition
+from eosframework.serdes import JSON, STRING
+from eosframework.topology.graph import Function, Persister, Policy, TableMode, TableSink
+from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
+from tests.unit.matrix.log import Log, PlannedInput
+from tests.unit.matrix.play import ROUNDS, Choices, Endless, Wrong
+
+KINDS = {
+    "store.claim": ("DatabaseAway", "DatabaseRefused", "StartRefused", "DatabaseAway done", "kill"),
+    "store.write": (
+        "DatabaseAway",
+        "DatabaseAway done",
+        "DatabaseAway late",
+        "DatabaseConflict",
+        "DatabaseRefused",
+        "overtaken",
+        "kill",
+        "kill done",
+        "kill late",
+    ),
+    "log.subscribe": LOG,
+    "log.fetch": (*LOG, "PositionLost", "TransactionFatal", "revoke", "lose", "overtake", "kill"),
+    "log.seek": ("RunError", "InstanceFenced"),
+    "log.pause": ("RunError",),
+    "log.resume": ("RunError",),
+    "log.end_offsets": LOG,
+    "log.partitions": LOG,
+    "user": ("SchemasAway", "KeyboardInterrupt"),
+}
+"""By call, what is raised there. Of a write is said besides: `done`, it took effect; `late`, it
+does before the next claim; `overtaken`, another persister came and ran for a while."""
+
+PARTITIONS = [TopicPartition("in", number) for number in range(2)]
+VALUES = [1, 2, 13, 4, 5, 6, 7, 13, 9, 10, 11, 12]
+
+
+@dataclass
+class Database:
+    """What outlasts persisters."""
+
+    positions: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    epochs: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    rows: list[tuple[int, int, Any]] = field(default_factory=list[tuple[int, int, Any]])
+    """Partition and offset of the record, and the row."""
+    refused: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    late: list[Sequence[Batch]] = field(default_factory=list[Sequence[Batch]])
+
+    def take(self, batches: Sequence[Batch]) -> None:
+        """Write batches, if all of them may be."""
+        gone = [batch.claim.partition for batch in batches if not self._is_owned(batch)]
+        if gone:
+            raise Overtaken("claimed by another", partitions=gone)
+        for batch in batches:
+            self.positions[batch.claim.partition] = batch.next_offset
+            self.refused += [(r.origin.partition(), r.origin.offset()) for r in batch.refused]
+            for table in batch.tables:
+                for row, origin in zip(table.rows, table.origins, strict=True):
+                    self.rows.append((origin.partition(), origin.offset(), row))
+
+    def settle(self) -> None:
+        """End what is in doubt; a claim waits for that."""
+        waiting, self.late = self.late, []
+        for batches in waiting:
+            with suppress(Overtaken):
+                self.take(batches)
+
+    def _is_owned(self, batch: Batch) -> bool:
+        claim = batch.claim
+        known = self.positions.get(claim.partition)
+        return self.epochs[claim.partition] == claim.epoch and known == claim.next_offset
+
+
+class PlannedStore:
+    """See `RowStore`."""
+
+    def __init__(self, database: Database, faults: Faults, overtake: Any) -> None:
+        self._database = database
+        self._faults = faults
+        self._overtake = overtake
+
+    def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
+        words = (self._faults.hit("store.claim") or "").split()
+        if words and "done" not in words:
+            raise self._faults.error(words[0], "store.claim")
+        database = self._database
+        database.settle()
+        for partition in partitions:
+            database.epochs[partition] = database.epochs.get(partition, 0) + 1
+        if words:
+            raise self._faults.error(words[0], "store.claim")
+        return [Claim(p, database.epochs[p], database.positions.get(p)) for p in partitions]
+
+    def write(self, batches: Sequence[Batch]) -> Written:
+        words = (self._faults.hit("store.write") or "").split()
+        if words == ["overtaken"]:
+            self._overtake()
+            words = []
+        if not words or "done" in words:
+            self._database.take(batches)
+        if "late" in words:
+            self._database.late.append(batches)
+        if words:
+            raise self._faults.error(words[0], "store.write")
+        return Written()
+
+    def close(self) -> None:
+        return
+
+
+def row(record: Record) -> dict[str, int]:
+    function_called()
+    if record.value == 13:
+        raise ValueError("unlucky")
+    return {"n": record.value}
+
+
+SINK = TableSink(
+    "s.to(t)", "t", TableMode.APPEND, (), Function("row", row), None, Policy.DEAD_LETTER
+)
+PERSISTER = Persister("s", "in", STRING, JSON, (SINK,), Policy.DEAD_LETTER)
+
+
+def play_tables(faults: Faults, choices: Choices) -> list[str]:
+    """Run persisters until everything is in the table, and return how those ended that failed.
+
+    Raises:
+        Wrong: says what is wrong with what is in the database, or that it does not end.
+    """
+    log, database, endings = Log({"in": 2}), Database(), list[str]()
+    CURRENT[0] = faults
+    try:
+        for since in (0, 8):
+            for number, value in enumerate(VALUES[since : since + 8], since):
+                key = f"k{number % 5}".encode()
+                log.append(("in", orjson.dumps(value), key, -1, None, None, number, None))
+            while not _is_done(log, database):
+                ending = _work(log, database, faults, choices)
+                _judge(log, database)
+                if ending is not None:
+                    endings.append(ending)
+                    if len(endings) > len(faults.fired):
+                        raise Wrong(f"a persister ended without a reason: {endings}")
+                elif not _is_done(log, database):
+                    raise Wrong("a persister ended without an error before all was done")
+    finally:
+        CURRENT[0] = Faults()
+    return endings
+
+
+def _work(log: Log, database: Database, faults: Faults, choices: Choices) -> str | None:
+    faults.killed = False
+    worker = _persister(log, database, faults, choices)
+    try:
+        worker.run(until_caught_up=choices.until_caught_up)
+    except Killed:
+        return "killed"
+    except Endless as error:
+        raise Wrong(f"a persister is not through after {ROUNDS} turns") from error
+    except BaseException as error:
+        if log.misuses or not faults.explains(error):
+            raise Wrong(f"{log.misuses}: {type(error).__name__}: {error}") from error
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _persister(
+    log: Log, database: Database, faults: Faults, choices: Choices, rounds: int = ROUNDS
+) -> PersisterWorker:
+    left = [rounds]
+
+    def on_round(_: Any) -> None:
+        left[0] -= 1
+        if left[0] <= 0 and rounds == ROUNDS:
+            raise Endless
+        if left[0] <= 0 and not choices.rival_stops:
+            faults.killed = True
+            raise Killed
+        if left[0] <= 0 or _is_done(log, database):
+            worker.stop()
+
+    def overtake() -> None:
+        with suppress(Killed):
+            _persister(log, database, Faults(), choices, 6).run()
+
+    def start(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def tell(positions: Sequence[Position]) -> None:
+        for told in positions:
+            if (told.offset or 0) > database.positions.get(told.topic_partition, 0):
+                raise log.misused(f"told {told}, the database is behind that")
+
+    worker = PersisterWorker(
+        "app",
+        [PERSISTER],
+        PlannedInput(log, faults, overtake),
+        PlannedStore(database, faults, overtake),
+        PersisterOptions(
+            commit_interval_seconds=choices.interval_seconds,
+            longest_interval_seconds=10,
+            longest_pause_seconds=1,
+            heartbeat_interval_seconds=0.5,
+            batch_records=choices.batch_records,
+            batch_rows=1000,
+            leave_on_stop=True,
+        ),
+        start=start,
+        tell_group=tell,
+        clock=lambda: log.now,
+        on_round=on_round,
+    )
+    return worker
+
+
+def _is_done(log: Log, database: Database) -> bool:
+    return all(
+        not log.logs[partition].messages
+        or database.positions.get(partition, 0) > log.logs[partition].messages[-1].offset()
+        for partition in PARTITIONS
+    )
+
+
+def _judge(log: Log, database: Database) -> None:
+    """Each record before a position is in the table once, and in its order; no other is."""
+    if log.misuses:
+        raise Wrong(f"misused: {log.misuses}")
+    database.settle()
+    for partition in PARTITIONS:
+        until = database.positions.get(partition, 0)
+        done = [m for m in log.logs[partition].messages if m.offset() < until]
+        values = [(m.offset(), orjson.loads(m.value() or b"")) for m in done]
+        rows = [(o, r["n"]) for number, o, r in database.rows if number == partition.partition]
+        refused = [o for number, o in database.refused if number == partition.partition]
+        if rows != [(o, v) for o, v in values if v != 13]:
+            raise Wrong(f"rows of {partition}: {rows}, expected {values}")
+        if refused != [o for o, v in values if v == 13]:
+            raise Wrong(f"refused of {partition}: {refused}, expected those of {values}")
