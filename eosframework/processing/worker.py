@@ -374,6 +374,7 @@ class Worker:
     def _close_after(self, error: BaseException) -> None:
         """Commit what is complete and close, without hiding `error`."""
         try:
+            self._rounds.settle(())  # No producer may be closed inside its commit.
             if isinstance(error, EosError):
                 complete = [task for task in self.tasks.values() if task.failure is None]
                 self._rounds.commit(complete, self._options.stop_deadline_seconds / 2)

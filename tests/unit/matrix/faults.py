@@ -36,6 +36,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "output.produce": (*TRANSACTION, "BufferError", "KeyboardInterrupt", KILL),
     "output.refused": ("commit", "produce"),
     "output.poll": (*TRANSACTION, "KeyboardInterrupt", KILL),
+    "output.deliver": (*TRANSACTION, KILL),
     "outputs.commit": (
         *TRANSACTION,
         "OutcomeUnknown done",
@@ -67,6 +68,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "ledger.confirm_ids": ("RunError", "Retriable"),
     "ledger.confirm_start": ("RunError", "Retriable"),
     "changelogs.bounds": ("ClusterUnreachable", "RunError"),
+    "changelogs.written_ends": ("ClusterUnreachable", "RunError"),
     "changelogs.open": ("ClusterUnreachable", "RunError"),
     "reading.read": ("PositionLost", "RunError", KILL),
     "state.open": STORE,

@@ -128,6 +128,19 @@ class PlannedOutput:
         self._require("poll", "open")
         self._check("output.poll")
 
+    def deliver(self) -> None:
+        self._require("deliver", "open")
+        self._check("output.deliver")
+        if (error := self._refusal()) is not None:
+            self.state = "failed"
+            raise error
+
+    def _refusal(self) -> DataRejected | None:
+        refused = (o for o in self.open if (o[0], o[2], o[1]) in self.faults.refused)
+        if (output := next(refused, None)) is None:
+            return None
+        return DataRejected(f"{output[0]} refuses {output[2]}: {output[1]}")
+
     def renew(self) -> None:
         """Take the id again."""
         self.log.take(self)
@@ -149,14 +162,13 @@ class PlannedOutput:
 
     def commit(self, commit: Commit) -> Committed:
         """Send the offsets and commit, or what is planned instead."""
+        if self.faults.killed:
+            raise Killed
         if self.state != "open":
             raise self.log.misused(f"{self.transactional_id}: commit of one that is {self.state}")
         kind = self.faults.hit("outputs.commit")
         words = (kind or "done").split()
-        error: TransactionError | None = None
-        refused = [o for o in self.open if (o[0], o[2], o[1]) in self.faults.refused]
-        if refused and kind != "kill":
-            error = DataRejected(f"{refused[0][0]} refuses {refused[0][2]}: {refused[0][1]}")
+        error: TransactionError | None = None if kind == "kill" else self._refusal()
         if self.log.holders.get(self.transactional_id) is not self:
             error = TaskFenced(f"{self.transactional_id}: another one has it")
         elif commit.membership != self.log.generation and not self.log.has_one_fence:
@@ -352,6 +364,9 @@ class PlannedInput:
         self._log.now += FETCH_SECONDS if messages else max(timeout_seconds, 0.005)
         return Fetched(messages, ends, self._membership)
 
+    def membership(self) -> int:
+        return self._membership
+
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
         self._faults.check("log.committed")
         return [self._log.positions.get(p, Position(*p, None)) for p in partitions]
@@ -399,11 +414,9 @@ class PlannedLedger(MemoryLedger):
         self._log = log
         self._faults = faults
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: Any
-    ) -> list[Position]:
+    def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:
         self._faults.check("ledger.starting_positions")
-        return super().starting_positions(sub_topology, committed, log)
+        return super().starting_positions(committed, log)
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
         if partition in self._log.positions:
@@ -427,6 +440,10 @@ class PlannedChangelogs:
     def bounds(self, partitions: Sequence[TopicPartition]) -> Bounds:
         self._faults.check("changelogs.bounds")
         return {partition: (0, self._log.logs[partition].end) for partition in partitions}
+
+    def written_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._faults.check("changelogs.written_ends")
+        return {partition: self._log.logs[partition].end for partition in partitions}
 
     def open(self, ranges: Bounds) -> PlannedReading:
         self._faults.check("changelogs.open")

@@ -110,20 +110,28 @@ def _close(
 
 
 def silences(inputs: Sequence[Seen], refused: Collection[Sent] = ()) -> Expected:
-    """After 100 ms without a record of a key it goes on how many there were; `boom` is skipped."""
+    """After 100 ms without a record of a key it goes on how many there were; `boom` is skipped.
+
+    Of a timer whose result is refused nothing takes effect, but that it came due.
+    """
     found = Expected()
     heard: dict[str, dict[str, int]] = {}
+    vain: set[tuple[int, str]] = set()
     now = 0
     for _, key, value, at in inputs:
         now = max(now, at)
         if value != "boom":
             before = heard.get(key, {"n": 0})
             heard[key] = {"n": before["n"] + 1, "until": at + 100}
-        for until, due in sorted((h["until"], k) for k, h in heard.items() if h["until"] <= now):
-            count = heard.pop(due)["n"]
-            result = ("out", due, {"records": count, "at": until})
-            if result not in refused:
-                found.sent.append(result)
+        for until, due in sorted({(h["until"], k) for k, h in heard.items()} - vain):
+            result = ("out", due, {"records": heard[due]["n"], "at": until})
+            if until > now:
+                break
+            if result in refused:
+                vain.add((until, due))
+                continue
+            del heard[due]
+            found.sent.append(result)
     found.states["p.heard"] = heard
     return found
 

@@ -383,9 +383,7 @@ class AtEnds(MemoryLedger):
     def starts_at_end(self, partition: TopicPartition) -> bool:
         return True
 
-    def starting_positions(
-        self, sub_topology: str, committed: Sequence[Position], log: Any
-    ) -> list[Position]:
+    def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:
         ends = log.end_offsets([p.topic_partition for p in committed])
         return [
             p if p.offset is not None else Position(*p.topic_partition, ends[p.topic_partition])
