@@ -29,6 +29,9 @@ from eosframework.testing.memory_kafka import MemoryKafka, MemoryLedger
 from tests.unit.matrix.faults import Faults, Killed, Misuse
 
 FETCH_SECONDS = 0.03
+FAR = 1_000_000
+"""Offset of records that were delivered and never committed: others may have followed them."""
+
 READ_RECORDS = 3
 UNAWARE_FETCHES = 4
 """So often a member fetches before it hears that the group goes on without it."""
@@ -142,8 +145,11 @@ class PlannedOutput:
         return DataRejected(f"{output[0]} refuses {output[2]}: {output[1]}")
 
     def renew(self) -> None:
-        """Take the id again."""
+        """Take the id again; what was delivered of a transaction that is over is told now."""
         self.log.take(self)
+        for topic, value, key, number, report, _, time, _ in self.open:
+            if report is not None:
+                report(None, Sent(topic, value, key, time, FAR, None, number))
         self.state, self.open = "ready", []
 
     def _check(self, call: str) -> None:
@@ -180,6 +186,7 @@ class PlannedOutput:
             sent = self.log.commit(self.transactional_id, self.open, commit.positions)
             if "unreported" not in words:
                 self._report(sent)
+            self.open = []
         if "late" in words:
             self.log.late[self.transactional_id] = _Late(self.open, commit.positions)
         if "kill" in words:
