@@ -22,7 +22,7 @@ import pytest
 from tests.unit.matrix.cases import Case, drawn, run, singles
 from tests.unit.matrix.faults import Fault
 from tests.unit.matrix.play import Choices, Scenario
-from tests.unit.matrix.scenarios import ALL, CLOCK, COUNTS, SHARED, TIMERS, WINDOWS
+from tests.unit.matrix.scenarios import ALL, CLOCK, COUNTS, SHARED, TIMERS, WINDOWS, WORDS
 
 SEED = int(os.environ.get("EOS_MATRIX_SEED", "16"))
 
@@ -42,16 +42,20 @@ class Known:
     Args:
         call: of one of the faults, with its kind; a pattern.
         wrong: what such a case shows; a pattern.
-        example: a case that shows it, and has to as long as this stands here.
+        examples: cases that show it, and have to as long as this stands here.
+        scenario: a pattern.
     """
 
     reason: str
     call: str
     wrong: str
     examples: tuple[Case, ...]
+    scenario: str = ".*"
 
     def explains(self, case: Case, wrong: str) -> bool:
         """Tell whether a case failed because of this."""
+        if not re.fullmatch(self.scenario, case.scenario.name):
+            return False
         calls = (f"{fault.call} {fault.kind}" for fault in case.plan)
         return any(re.fullmatch(self.call, call) for call in calls) and bool(
             re.match(self.wrong, wrong)
@@ -73,15 +77,26 @@ KNOWN = (
         ),
     ),
     Known(
-        "where a store does not take what was committed, the other tasks of the round never hear "
-        "of their commits, and the last commit of the worker repeats them without a transaction",
-        r"stores\.write .*|outputs\.commit done unreported",
-        r"misused: .* (produce|commit) of (a producer|one) that is ready",
+        "where what became of one commit ends the worker, others of the round never hear of "
+        "theirs, and the last commit of the worker repeats them without a transaction",
+        r".*",
+        r"misused: .* (produce|commit) of (a producer|one) that is (ready|failed)",
         (
             Case(COUNTS, (Fault("stores.write", 1, "StateUnwritable"),), Choices(5)),
             Case(SHARED, (Fault("stores.write", 2, "StateDamaged"),), Choices(5)),
             Case(COUNTS, (Fault("outputs.commit", 3, "done unreported"),), Choices(5)),
         ),
+    ),
+    Known(
+        "where what goes out at a commit fails in one task, those of the round before it are asked "
+        "once more for their part, and their emissions go out twice",
+        r"user State.*|output\.produce TransactionFatal|log\.pause .*",
+        r"out of ",
+        (
+            Case(WORDS, (Fault("user", 11, "StateDamaged"),), Choices(5)),
+            Case(WORDS, (Fault("user", 19, "StateDamaged"),), Choices(1)),
+        ),
+        scenario="words",
     ),
     Known(
         "an exception that is none of the framework closes producers while their commit is under "
