@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from eosframework.errors import RecordFailed, SchemasAway
+from eosframework.errors import RecordFailed
 from eosframework.persisting.ports import Batch, Claim, Deletion, RefusedRow, Row, TableRows
-from eosframework.processing.failures import describe, summary
+from eosframework.processing.failures import describe, is_of_the_framework, summary
 from eosframework.processing.ports import Message
 from eosframework.records import Record
 from eosframework.serdes import Serde
@@ -59,8 +59,6 @@ class RowMaker:
         """Return all values without a loop in Python; None: not every one can be decoded."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
-        except SchemasAway:
-            raise
         except Exception:
             return None
         # A decoder that raises StopIteration ends map() without an error.
@@ -70,8 +68,6 @@ class RowMaker:
         for message in messages:
             try:
                 value = self._decode_value(message.value())
-            except SchemasAway:
-                raise
             except Exception as error:
                 self._give_up(self._persister.on_error, "", message, error, batch)
             else:
@@ -94,8 +90,6 @@ class RowMaker:
                 made = [self._row(table, message, value)]
             else:
                 made = _listed(table.row.call(self._record(message, value)))
-        except SchemasAway:
-            raise
         except Exception as error:
             self._give_up(table.on_error, table.table, message, error, batch)
             return
@@ -123,6 +117,8 @@ class RowMaker:
     def _give_up(
         self, policy: Policy, table: str, message: Message, error: Exception, batch: Batch
     ) -> None:
+        if is_of_the_framework(error):
+            raise error
         match policy:
             case Policy.SKIP:
                 self.skipped += 1

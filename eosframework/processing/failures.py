@@ -62,7 +62,7 @@ class FailureHandler:
             RecordFailed: the policy is to fail; records before this one are complete.
             EosError: the framework raised it, so it says nothing about the record.
         """
-        if _is_of_the_framework(error):
+        if is_of_the_framework(error):
             raise error
         match site.on_error.policy:
             case Policy.SKIP:
@@ -93,7 +93,7 @@ class FailureHandler:
         return dead_letter(site, message, error, now_ms)
 
 
-def _is_of_the_framework(error: Exception) -> bool:
+def is_of_the_framework(error: Exception) -> bool:
     """Tell whether a store, a broker or the schema registry failed, whatever the record holds.
 
     A user's function raises none of these, and what the broker refuses of a record is its own.

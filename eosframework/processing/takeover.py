@@ -111,7 +111,7 @@ class Takeover:
         try:
             wanted = [p for ps in by_task.values() for p in ps]
             committed = self._log.committed(wanted) if wanted else []
-            starts = self._ledger.starting_positions(committed, self._log)
+            starts = self._ledger.starting_positions(committed, self._log) if wanted else []
             positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
                 task = self._new_task(identity, partitions, bundles[str(identity)])

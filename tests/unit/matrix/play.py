@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from eosframework.errors import EosError
 from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
@@ -235,7 +236,7 @@ def _worker(
     def overtake() -> None:
         nobody, elsewhere = Faults(), Machine(Faults())
         rival = _worker(world, elsewhere, nobody, choices, OVERTAKEN_ROUNDS)
-        with suppress(Killed):
+        with suppress(Killed, EosError, KeyboardInterrupt):  # Functions fail there as well.
             rival.run()
 
     stores = {

@@ -180,13 +180,15 @@ def value_of(message: Any) -> Any:
     return orjson.loads(message.value())
 
 
-SAID = ["x", "y", "x", "z", "y", "x", "x", "z"]
+SAID = ["x", "w", "x", "z", "v", "w", "x", "v"]
+"""Of both partitions, as are the keys k0 and k4."""
+
 WORDS = Scenario(
     "words",
     words,
     (
-        wave("in", *((f"k{n % 3}", w, n) for n, w in enumerate(SAID))),
-        wave("in", *((f"k{n % 2}", w, 20 + n) for n, w in enumerate(SAID[2:6]))),
+        wave("in", *((f"k{n % 2 * 4}", w, n) for n, w in enumerate(SAID))),
+        wave("in", *((f"k{n % 2 * 4}", w, 20 + n) for n, w in enumerate(SAID[2:6]))),
     ),
     judge_words,
     partitions=2,

@@ -17,6 +17,7 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
+from eosframework.processing import slices
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Fetched
 from eosframework.processing.task import Task
@@ -28,6 +29,12 @@ from tests.unit.processing.messages import compiled, part_of, sink
 
 PARTITIONS = 3
 RECORDS = 4
+
+
+@pytest.fixture(autouse=True)
+def all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this clock, on which every look takes long, each record would be a transaction."""
+    monkeypatch.setattr(slices, "FIRST_RECORDS", 100)
 
 
 class Clock:
