@@ -16,7 +16,6 @@ from eosframework.kafka.producer import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call
-from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
@@ -35,7 +34,6 @@ class KafkaOutputs:
         assume_transaction_verification: start although the brokers' setting cannot be read.
         topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
-        watch: looks at this process's connections.
         statistics: looks at the producers, for metrics; None: nobody does.
     """
 
@@ -48,7 +46,6 @@ class KafkaOutputs:
         assume_transaction_verification: bool = False,
         topics: Sequence[str] = (),
         protection: bool = True,
-        watch: ConnectionWatch = PROCESS_WATCH,
         statistics: ClientStatistics | None = None,
     ) -> None:
         self._client = dict(client)
@@ -57,7 +54,6 @@ class KafkaOutputs:
         self._assume_verification = assume_transaction_verification
         self._topics = topics
         self._protection = protection
-        self._watch = watch
         self._statistics = statistics
         self._crew = Crew(THREADS)
 
@@ -79,7 +75,7 @@ class KafkaOutputs:
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Send offsets and commit each transaction; then look once for signs of a straggler.
+        """Send offsets and commit each transaction; then look for signs of stragglers.
 
         See `begin_commit`, and `KafkaRound.results`.
         """
@@ -97,7 +93,7 @@ class KafkaOutputs:
             within_seconds: leave calls behind that have not returned by then.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return KafkaRound(commits, self._crew, self._watch, seconds, self._request_timeout_seconds)
+        return KafkaRound(commits, self._crew, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -149,10 +145,10 @@ class KafkaOutputs:
             **self._client,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": round(self._timeout_seconds * 1000),
+            **(self._statistics.producer_properties() if self._statistics else {}),
         }
         make = partial(
             TransactionalProducer,
-            watch=self._watch,
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
@@ -180,7 +176,6 @@ class KafkaRound:
     Args:
         commits: of different outputs.
         crew: makes the calls.
-        watch: looks at this process's connections when they have returned.
         seconds: what has not returned by then is left behind.
         request_timeout_seconds: an answer about offsets that takes longer does not come.
     """
@@ -189,13 +184,11 @@ class KafkaRound:
         self,
         commits: Sequence[Commit],
         crew: Crew,
-        watch: ConnectionWatch,
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
         self._commits = [*commits]
         self._crew = crew
-        self._watch = watch
         self._seconds = seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._deadline = Deadline(seconds)
@@ -219,7 +212,7 @@ class KafkaRound:
         self._calls.join(self._crew.start(self._send, commits))
 
     def results(self) -> list[Committed]:
-        """Wait for every answer; then look once for signs of a straggler.
+        """Wait for every answer; then look for signs of stragglers.
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
@@ -251,12 +244,12 @@ class KafkaRound:
         return False
 
     def _verify(self) -> list[bool]:
-        """Look once, and replace the producers found suspect."""
-        look, deadline = self._watch.look(), Deadline(self._seconds)
+        """Replace the producers found suspect."""
+        deadline = Deadline(self._seconds)
         return [
             found is True
             for found in self._crew.each(
-                lambda commit: _output(commit).producer.verify(look, deadline.timeout()),
+                lambda commit: _output(commit).producer.verify(deadline.timeout()),
                 self._commits,
             )
         ]
