@@ -38,7 +38,7 @@ def status(
     from eosframework.overview import asked, overview
 
     opened = open_application(app_name, config, assignments)
-    found = overview(opened.graph, opened.admin)
+    found = overview(opened.graph, opened.settings.kafka, opened.admin)
     told = {address: asked(address) for address in addresses or ()}
     if as_json:
         import orjson
