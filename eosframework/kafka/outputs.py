@@ -11,6 +11,7 @@ from typing import Any, cast
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.crew import Crew, Hung
 from eosframework.kafka.deadline import Deadline
+from eosframework.kafka.missing_outputs import MissingOutputs
 from eosframework.kafka.output import KafkaOutput
 from eosframework.kafka.producer import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.properties import new_client
@@ -55,6 +56,7 @@ class KafkaOutputs:
         self._topics = topics
         self._protection = protection
         self._statistics = statistics
+        self._missing = MissingOutputs(client, topics)
         self._crew = Crew(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -153,7 +155,11 @@ class KafkaOutputs:
             assume_transaction_verification=self._assume_verification,
         )
         output = KafkaOutput(
-            lambda: new_client(make, properties), self._timeout_seconds, self._client, self._topics
+            lambda: new_client(make, properties),
+            self._timeout_seconds,
+            self._client,
+            self._topics,
+            self._missing,
         )
         if self._statistics is not None:
             self._statistics.watch(output)
