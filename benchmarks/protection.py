@@ -32,7 +32,7 @@ HEALTHY_COMMIT_SECONDS = 0.5
 IDLE_SECONDS = 660.0
 """Longer than the 10 minutes after which a broker closes an idle connection."""
 WARM_UP_SECONDS = 10.0
-"""The first rounds wait for samples, since every connection is new."""
+"""The first rounds open connections."""
 STARTED_SECONDS = 120.0
 
 
@@ -42,8 +42,7 @@ class Round:
 
     at: float
     seconds: float
-    tasks: int
-    waited: bool
+    producers: int
     recycled: int
 
 
@@ -139,7 +138,6 @@ def _report_costs(report: Report, costs: dict[int, list[Round]]) -> None:
     for tasks, rounds in costs.items():
         quiet = _quiet_seconds(rounds)
         kinds = {
-            "none, but waited for statistics": [r for r in rounds if r.waited and not r.recycled],
             "one": [r for r in rounds if r.recycled == 1],
             "nine tenths or more": [r for r in rounds if r.recycled >= 0.9 * tasks],
         }
@@ -159,35 +157,34 @@ def _report_costs(report: Report, costs: dict[int, list[Round]]) -> None:
 def _report_alarms(report: Report, healthy: dict[int, list[Round]], seconds: float) -> None:
     rows: list[tuple[str, ...]] = []
     for tasks, rounds in healthy.items():
-        waits = [r for r in rounds if r.waited]
+        alarms = [r for r in rounds if r.recycled]
         quiet = _quiet_seconds(rounds)
-        delays = sorted((r.seconds - quiet) * 1000 for r in waits)
-        counts = (len(rounds), len(waits), sum(r.recycled for r in rounds))
-        transactions = sum(r.tasks for r in rounds)
+        delays = sorted((r.seconds - quiet) * 1000 for r in alarms)
+        counts = (len(rounds), len(alarms), sum(r.recycled for r in rounds))
+        transactions = sum(r.producers for r in rounds)
         delayed = _median_and_p95(delays) if delays else ("", "")
         rows.append((str(tasks), f"{transactions:,}", *(f"{n:,}" for n in counts), *delayed))
     table = Table(
         title=f"False alarms of a healthy worker in {seconds / 60:g} minutes, half its tasks idle",
         columns=(
-            *("tasks", "transactions", "rounds", "that waited", "producers replaced"),
-            *("wait, median ms", "95th percentile ms"),
+            *("tasks", "transactions", "rounds", "with an alarm", "producers replaced"),
+            *("delay, median ms", "95th percentile ms"),
         ),
         rows=rows,
     )
     data = {
-        str(tasks): [asdict(r) for r in rounds if r.waited or r.recycled]
-        for tasks, rounds in healthy.items()
+        str(tasks): [asdict(r) for r in rounds if r.recycled] for tasks, rounds in healthy.items()
     }
     report.add("protection-alarms", table, {"seconds": seconds, "rounds": data})
 
 
 def _quiet_seconds(rounds: Sequence[Round]) -> float:
-    """Return what a round took that waited for nothing.
+    """Return what a round took that replaced no producer.
 
     Raises:
         ProcessFailed: there was none.
     """
-    quiet = [r.seconds for r in rounds if not r.waited]
+    quiet = [r.seconds for r in rounds if not r.recycled]
     if not quiet:
         raise ProcessFailed(f"none of {len(rounds)} rounds was quiet; give it longer")
     return statistics.median(quiet)

@@ -9,18 +9,23 @@ from typing import Any
 
 import orjson
 
+from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupMember
 from eosframework.kafka.guards import source_topics
 from eosframework.kafka.jobs import JobStanding, backfill_jobs
 from eosframework.kafka.registry import Registry
+from eosframework.kafka.snapshot import without_records
 from eosframework.records import Position, TopicPartition
 from eosframework.serving.address import host_and_port
 from eosframework.topology.graph import Graph
 from eosframework.txnid import tables_group
 
 ASK_SECONDS = 10.0
+
+MARKERS = 1000
+"""Of a partition that lags by more it is not asked whether there are records among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,8 @@ class PartitionStanding:
 
     Args:
         committed: the group's offset; None: there is none.
-        lag: offsets up to the last stable one behind it, markers of transactions included.
+        lag: offsets up to the last stable one behind it; those of markers between records count as
+            well. 0: a `read_committed` reader sees no record there.
         held_back: offsets behind the last stable one, of somebody's open transaction.
     """
 
@@ -87,8 +93,16 @@ class _Part:
     tasks: Mapping[str, Sequence[TopicPartition]]
 
 
-def overview(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Overview:
+def overview(
+    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: Registry
+) -> Overview:
     """Ask Kafka how an application is doing.
+
+    Args:
+        graph: of the application.
+        settings: how to reach the cluster.
+        admin: asks the same one.
+        registry: of the application.
 
     Raises:
         ConfigurationError: a topic does not exist.
@@ -97,7 +111,9 @@ def overview(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Overview:
     parts = list(_parts(graph, admin))
     members = {part.process: admin.describe_group(part.group).members for part in parts}
     tasks = [
-        standing for part in parts for standing in _standings(part, members[part.process], admin)
+        standing
+        for part in parts
+        for standing in _standings(part, members[part.process], settings, admin)
     ]
     return Overview(graph.application, members, tuple(tasks), _jobs(graph, admin, registry))
 
@@ -165,28 +181,36 @@ def _parts(graph: Graph, admin: ClusterAdmin) -> Iterator[_Part]:
 
 
 def _standings(
-    part: _Part, members: Sequence[GroupMember], admin: ClusterAdmin
+    part: _Part, members: Sequence[GroupMember], settings: KafkaSettings, admin: ClusterAdmin
 ) -> Iterator[TaskStanding]:
     partitions = [partition for of_task in part.tasks.values() for partition in of_task]
     owners = {partition: member.name for member in members for partition in member.partitions}
     committed = admin.committed(part.group, partitions, stable=False)
     positions = {position.topic_partition: position for position in committed}
     bounds, ends = admin.log_bounds(partitions), admin.high_watermarks(partitions)
+    unread = {p: (_read_to(positions[p], first), end) for p, (first, end) in bounds.items()}
+    few = {p: (start, end) for p, (start, end) in unread.items() if end - start <= MARKERS}
+    read = without_records(settings, few)
     for task, of_task in part.tasks.items():
         yield TaskStanding(
             task,
             part.process,
             owners.get(of_task[0]),
-            tuple(_standing(positions[p], bounds[p], ends[p]) for p in of_task),
+            tuple(_standing(positions[p], unread[p], ends[p], p in read) for p in of_task),
         )
 
 
-def _standing(position: Position, bounds: tuple[int, int], end: int) -> PartitionStanding:
-    first, stable = bounds
-    read_to = first if position.offset is None else position.offset
+def _read_to(position: Position, first: int) -> int:
+    return first if position.offset is None else max(first, position.offset)
+
+
+def _standing(
+    position: Position, unread: tuple[int, int], end: int, is_read: bool
+) -> PartitionStanding:
+    start, stable = unread
     return PartitionStanding(
         str(position.topic_partition),
         position.offset,
-        max(0, stable - read_to),
-        max(0, end - max(stable, read_to)),
+        0 if is_read else max(0, stable - start),
+        max(0, end - max(stable, start)),
     )

@@ -20,7 +20,7 @@ from eosframework.forked import is_orphaned
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
-from eosframework.kafka.guards import Facts, check_worker_start, sink_topics
+from eosframework.kafka.guards import Facts, check_worker_start, written_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.outputs import KafkaOutputs
@@ -334,7 +334,7 @@ def _outputs(
         transaction_timeout_seconds=timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
-        topics=sink_topics(graph),
+        topics=written_topics(graph),
         statistics=asked.statistics if asked else None,
     )
 

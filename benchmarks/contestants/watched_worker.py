@@ -18,32 +18,24 @@ import orjson
 
 from eosframework.cli import main
 from eosframework.kafka.outputs import KafkaRound
-from eosframework.kafka.watch import Sample, StatsSamples
 from eosframework.processing.ports import Committed
 
 
 def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
-    """Write when each round began, what it took, and whether statistics had to be asked.
+    """Write when each round began, what it took, and how many producers it replaced.
 
     Args:
         file: takes a line for each.
         started: is set after the first.
     """
-    newest, results = StatsSamples.newest, KafkaRound.results
-    asked: list[None] = []
-
-    def counted(self: StatsSamples) -> Sample | None:
-        asked.append(None)
-        return newest(self)
+    results = KafkaRound.results
 
     def timed(self: KafkaRound) -> list[Committed]:
-        asked.clear()
         found = results(self)
         line = {
             "at": self.began_at,
             "seconds": time.monotonic() - self.began_at,
             "producers": len(found),
-            "waited": bool(asked),
             "recycled": sum(result.recycled for result in found),
         }
         file.write(orjson.dumps(line) + b"\n")
@@ -51,7 +43,6 @@ def watch_rounds(file: BinaryIO, started: threading.Event) -> None:
         started.set()
         return found
 
-    StatsSamples.newest = counted
     KafkaRound.results = timed
 
 

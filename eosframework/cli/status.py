@@ -38,7 +38,7 @@ def status(
     from eosframework.overview import asked, overview
 
     opened = open_application(app_name, config, assignments)
-    found = overview(opened.graph, opened.admin, opened.registry)
+    found = overview(opened.graph, opened.settings.kafka, opened.admin, opened.registry)
     told = {address: asked(address) for address in addresses or ()}
     if as_json:
         import orjson

@@ -50,7 +50,7 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transaction.timeout.ms": "set worker.transaction_timeout_seconds",
     "enable.partition.eof": "the worker needs it to know when an input is read to its end",
     "partitioner": "keys must land where Java's producers put them: murmur2_random",
-    "statistics.interval.ms": "the straggler protection needs its own value",
+    "statistics.interval.ms": "clients have statistics where metrics are served",
     "bootstrap.servers": _ONE_CLUSTER,
     "metadata.broker.list": _ONE_CLUSTER,
     "test.mock.num.brokers": "the mock broker shows aborted records and does not fence",

@@ -39,7 +39,7 @@ def _close(producer: Producer) -> None:
 
 
 class Drainable(Protocol):
-    """A client whose event queue grows by statistics while its owner does not poll."""
+    """A client whose event queue grows while its owner does not poll."""
 
     def drain_while_idle(self) -> None:
         """Serve what is queued, unless the owner is using the client."""
@@ -77,4 +77,4 @@ class _Drain:
 
 
 DRAIN = _Drain()
-"""Polls idle producers, so that unread statistics do not pile up (15 kB a second each)."""
+"""Polls idle producers, so that what they log of their connections does not pile up."""

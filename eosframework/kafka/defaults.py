@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.watch import STATISTICS_INTERVAL_MILLISECONDS, StatsSamples
+from eosframework.kafka.connection_log import (
+    DEBUG_CONTEXT,
+    DEBUG_LEVEL,
+    INFO_LEVEL,
+    ConnectionLog,
+)
 from eosframework.logs import CLIENT_LOGGER
 
 Properties = dict[str, Any]
@@ -142,15 +147,24 @@ def idempotent_properties(given: Mapping[str, Any]) -> Properties:
     return {**defaults, "logger": _LOG, **given, **fixed}
 
 
-def with_samples(properties: Properties) -> tuple[Properties, StatsSamples]:
-    """Return the properties with the statistics that the straggler protection needs.
+def with_connection_log(properties: Properties) -> tuple[Properties, ConnectionLog]:
+    """Return the properties with the log that the straggler protection needs.
 
-    The user's own `stats_cb` goes on being called at the user's own interval.
+    The user's own logger goes on having what it would have had.
     """
-    interval = _number(properties, "statistics.interval.ms", STATISTICS_INTERVAL_MILLISECONDS)
-    samples = StatsSamples(properties.get("stats_cb"), interval / 1000)
-    own = {"statistics.interval.ms": STATISTICS_INTERVAL_MILLISECONDS, "stats_cb": samples}
-    return {**properties, **own}, samples
+    debug = str(properties.get("debug", ""))
+    level = DEBUG_LEVEL if debug else _number(properties, "log_level", INFO_LEVEL)
+    log = ConnectionLog(properties["logger"], _forwarded_from(level))
+    contexts = f"{debug},{DEBUG_CONTEXT}" if debug else DEBUG_CONTEXT
+    return {**properties, "logger": log, "debug": contexts, "log_level": DEBUG_LEVEL}, log
+
+
+def _forwarded_from(level: int) -> int:
+    """Return the lowest level, as `logging` has it, of what librdkafka logs at its own `level`."""
+    for least, own in ((DEBUG_LEVEL, logging.DEBUG), (5, logging.INFO), (4, logging.WARNING)):
+        if level >= least:
+            return own
+    return logging.ERROR
 
 
 def consumer_properties(given: Mapping[str, Any]) -> Properties:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.kafka.background import discard
 from eosframework.kafka.deadline import Deadline
-from eosframework.kafka.defaults import Properties, with_samples
+from eosframework.kafka.defaults import Properties, with_connection_log
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.suspicion import Suspicion
 from eosframework.kafka.taxonomy import kafka_error
@@ -22,19 +23,38 @@ LOOK_SECONDS = 0.1
 """How often a wait for deliveries looks whether the transaction has failed meanwhile."""
 
 
+class Statistics:
+    """The `stats_cb` of a producer: keeps the newest text, where any are made.
+
+    Args:
+        forward: the user's own `stats_cb`, or None.
+    """
+
+    def __init__(self, forward: Callable[[str], object] | None) -> None:
+        self.text: str | None = None
+        self._forward = forward
+
+    def __call__(self, text: str) -> None:
+        """Take librdkafka's statistics, a JSON text."""
+        self.text = text
+        if self._forward is not None:
+            self._forward(text)
+
+
 class Incarnation:
     """A confluent_kafka producer with what is known about its connections.
 
     Args:
-        properties: of the producer, complete but for the statistics.
+        properties: of the producer, complete but for the log of its connections.
     """
 
     def __init__(self, properties: Properties) -> None:
-        complete, self.samples = with_samples(properties)
-        self.producer = new_client(Producer, complete)
+        self.statistics = Statistics(properties.get("stats_cb"))
+        complete, connections = with_connection_log(properties)
+        self.producer = new_client(Producer, {**complete, "stats_cb": self.statistics})
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
-        self.suspicion = Suspicion(self.samples, partial(_serve, self.producer))
+        self.suspicion = Suspicion(connections, partial(_serve, self.producer, 0))
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 
@@ -47,6 +67,7 @@ class Incarnation:
         with suppress(KafkaException):
             self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
         self.producer.init_transactions(deadline.timeout())
+        self.suspicion.take_faults_as_known()
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -54,7 +75,7 @@ class Incarnation:
         self._began_at = time.monotonic()
 
     def serve(self, seconds: float) -> None:
-        """Let statistics arrive; an error here comes back from the next transactional call."""
+        """Let what is queued arrive; an error here comes back from the next transactional call."""
         _serve(self.producer, seconds)
 
     def cause(self, error: BaseException, *, in_transaction: bool) -> BaseException:
@@ -141,6 +162,10 @@ def _expired(error: KafkaError) -> KafkaError:
     return KafkaError(code, error.str(), error.fatal(), error.retriable(), True)
 
 
-def _serve(producer: Producer, seconds: float) -> None:
-    with suppress(KafkaException, SystemError):
+def _serve(producer: Producer, seconds: float) -> bool:
+    """Poll, and tell whether no callback raised, which would have ended the poll early."""
+    try:
         producer.poll(seconds)
+    except (KafkaException, SystemError):
+        return False
+    return True

@@ -212,7 +212,7 @@ class KafkaInputLog:
     def lag(self, positions: Mapping[TopicPartition, int]) -> int:
         """Return how many offsets lie after `positions`, by what the last fetches said.
 
-        Control records of transactions count as well.
+        Markers of transactions count as well, so leave partitions out that are read to their end.
         """
         lag = 0
         for (topic, number), position in positions.items():

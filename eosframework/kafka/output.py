@@ -12,6 +12,7 @@ from eosframework import failpoints
 from eosframework.errors import TransactionError
 from eosframework.kafka.background import DRAIN
 from eosframework.kafka.deadline import Deadline
+from eosframework.kafka.missing_outputs import MissingOutputs
 from eosframework.kafka.permissions import unwritable
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
@@ -28,6 +29,7 @@ class KafkaOutput:
         transaction_timeout_seconds: no call of a transaction need take longer.
         client: librdkafka properties that reach the cluster.
         topics: what it may write to, as far as that is known.
+        missing: reports those that do not exist any more; None: nobody does.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class KafkaOutput:
         transaction_timeout_seconds: float,
         client: Mapping[str, Any],
         topics: Sequence[str] = (),
+        missing: MissingOutputs | None = None,
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
@@ -44,6 +47,7 @@ class KafkaOutput:
         self._timeout_seconds = transaction_timeout_seconds
         self._client = client
         self._topics = topics
+        self._missing = missing
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -175,6 +179,8 @@ class KafkaOutput:
         Where a topic may not even be described, records are rejected before they are sent, with
         the error of a partition that does not exist (_INCONSISTENT): but that is not their fault.
         """
+        if self._missing is not None:
+            self._missing.look_after(error)
         known = kafka_error(error)
         if known.code() not in (
             KafkaError._INCONSISTENT,  # noqa: SLF001

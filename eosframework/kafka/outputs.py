@@ -11,12 +11,12 @@ from typing import Any, cast
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.crew import Crew, Hung
 from eosframework.kafka.deadline import Deadline
+from eosframework.kafka.missing_outputs import MissingOutputs
 from eosframework.kafka.output import KafkaOutput
 from eosframework.kafka.producer import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.properties import new_client
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call
-from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
@@ -35,7 +35,6 @@ class KafkaOutputs:
         assume_transaction_verification: start although the brokers' settings cannot be read.
         topics: what the outputs write to, as far as that is known.
         protection: False only to measure what the straggler protection costs, and in tests.
-        watch: looks at this process's connections.
         statistics: looks at the producers, for metrics; None: nobody does.
     """
 
@@ -48,7 +47,6 @@ class KafkaOutputs:
         assume_transaction_verification: bool = False,
         topics: Sequence[str] = (),
         protection: bool = True,
-        watch: ConnectionWatch = PROCESS_WATCH,
         statistics: ClientStatistics | None = None,
     ) -> None:
         self._client = dict(client)
@@ -57,8 +55,8 @@ class KafkaOutputs:
         self._assume_verification = assume_transaction_verification
         self._topics = topics
         self._protection = protection
-        self._watch = watch
         self._statistics = statistics
+        self._missing = MissingOutputs(client, topics)
         self._crew = Crew(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
@@ -79,7 +77,7 @@ class KafkaOutputs:
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Send offsets and commit each transaction; then look once for signs of a straggler.
+        """Send offsets and commit each transaction; then look for signs of stragglers.
 
         See `begin_commit`, and `KafkaRound.results`.
         """
@@ -97,7 +95,7 @@ class KafkaOutputs:
             within_seconds: leave calls behind that have not returned by then.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return KafkaRound(commits, self._crew, self._watch, seconds, self._request_timeout_seconds)
+        return KafkaRound(commits, self._crew, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -149,15 +147,19 @@ class KafkaOutputs:
             **self._client,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": round(self._timeout_seconds * 1000),
+            **(self._statistics.producer_properties() if self._statistics else {}),
         }
         make = partial(
             TransactionalProducer,
-            watch=self._watch,
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
         output = KafkaOutput(
-            lambda: new_client(make, properties), self._timeout_seconds, self._client, self._topics
+            lambda: new_client(make, properties),
+            self._timeout_seconds,
+            self._client,
+            self._topics,
+            self._missing,
         )
         if self._statistics is not None:
             self._statistics.watch(output)
@@ -180,7 +182,6 @@ class KafkaRound:
     Args:
         commits: of different outputs.
         crew: makes the calls.
-        watch: looks at this process's connections when they have returned.
         seconds: what has not returned by then is left behind.
         request_timeout_seconds: an answer about offsets that takes longer does not come.
     """
@@ -189,13 +190,11 @@ class KafkaRound:
         self,
         commits: Sequence[Commit],
         crew: Crew,
-        watch: ConnectionWatch,
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
         self._commits = [*commits]
         self._crew = crew
-        self._watch = watch
         self._seconds = seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._deadline = Deadline(seconds)
@@ -219,7 +218,7 @@ class KafkaRound:
         self._calls.join(self._crew.start(self._send, commits))
 
     def results(self) -> list[Committed]:
-        """Wait for every answer; then look once for signs of a straggler.
+        """Wait for every answer; then look for signs of stragglers.
 
         A producer found suspect is recycled before this returns. Never raises for one
         commit's failure: its `Committed.error` says it, so that the others are not affected.
@@ -251,12 +250,12 @@ class KafkaRound:
         return False
 
     def _verify(self) -> list[bool]:
-        """Look once, and replace the producers found suspect."""
-        look, deadline = self._watch.look(), Deadline(self._seconds)
+        """Replace the producers found suspect."""
+        deadline = Deadline(self._seconds)
         return [
             found is True
             for found in self._crew.each(
-                lambda commit: _output(commit).producer.verify(look, deadline.timeout()),
+                lambda commit: _output(commit).producer.verify(deadline.timeout()),
                 self._commits,
             )
         ]

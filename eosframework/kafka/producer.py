@@ -34,7 +34,6 @@ from eosframework.kafka.incarnation import Incarnation
 from eosframework.kafka.states import Event, State, StateTable
 from eosframework.kafka.taxonomy import Call, CallFailed, exception_for, kafka_error, raise_for
 from eosframework.kafka.verification import require_transaction_verification
-from eosframework.kafka.watch import PROCESS_WATCH, ConnectionWatch, Look
 
 ABORT_SECONDS = 2.0
 """How long an abort waits for the old producer. Its success only makes the re-init quicker."""
@@ -62,7 +61,6 @@ class TransactionalProducer:
 
     Args:
         config: librdkafka properties, as `confluent_kafka.Producer` takes them.
-        watch: looks at this process's connections; None: the one all producers share.
         protection: False only to measure what the protection costs, and in tests that show what
             it is for: nothing is recycled, as with a bare producer.
         assume_transaction_verification: start although the brokers' settings cannot be read.
@@ -79,14 +77,12 @@ class TransactionalProducer:
         config: Mapping[str, Any] | None = None,
         /,
         *,
-        watch: ConnectionWatch | None = None,
         protection: bool = True,
         assume_transaction_verification: bool = False,
         **properties: Any,
     ) -> None:
         self._properties: Properties = producer_properties({**(config or {}), **properties})
         self.transactional_id = str(self._properties["transactional.id"])
-        self._watch = watch or PROCESS_WATCH
         self._protection = protection
         self._assume_verification = assume_transaction_verification
         self._states = StateTable(self.transactional_id)
@@ -107,8 +103,11 @@ class TransactionalProducer:
 
     @property
     def statistics(self) -> str | None:
-        """Librdkafka's newest statistics, as JSON; None: there were none yet."""
-        return self._current.samples.text
+        """Librdkafka's newest statistics, as JSON; None: there were none yet.
+
+        There are none at all without the property `statistics.interval.ms`.
+        """
+        return self._current.statistics.text
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Take the transactional.id: fence its last owner and end what that left open.
@@ -161,7 +160,7 @@ class TransactionalProducer:
     def commit_transaction(self, timeout: float = -1) -> None:
         """Make the outputs and the offsets visible together, or not at all.
 
-        1. `commit_unverified`  2. one look at the connections  3. `verify`
+        1. `commit_unverified`  2. `verify`
 
         Raises:
             TransactionAborted: nothing was committed; abort, then process the input again.
@@ -169,10 +168,10 @@ class TransactionalProducer:
             TaskFenced: another producer has the id, or the transaction outlasted its timeout.
         """
         self.commit_unverified(timeout)
-        self.verify(self._watch.look())
+        self.verify()
 
     def commit_unverified(self, timeout: float = -1) -> None:
-        """Commit, and leave `verify` to the caller, who may verify many with one look.
+        """Commit, and leave `verify` to the caller.
 
         Raises:
             TransactionError: as `commit_transaction`.
@@ -187,16 +186,14 @@ class TransactionalProducer:
         except TransactionAborted:
             self._states.move(Event.REFUSED)
             raise
-        self._current.suspicion.transaction_ended()
         self._states.move(Event.COMMITTED)
 
-    def verify(self, look: Look, timeout: float = RECYCLE_SECONDS) -> bool:
+    def verify(self, timeout: float = RECYCLE_SECONDS) -> bool:
         """Replace the producer if a frame of the committed transaction may be in flight.
 
         That may fail: the commit is none the less done, and the next begin tries again.
 
         Args:
-            look: of the connection watch, taken after `commit_unverified`.
             timeout: seconds for the replacement; below 0: none.
 
         Returns:
@@ -204,7 +201,7 @@ class TransactionalProducer:
         """
         if self.state is not State.ENDED:
             return False
-        faults = self._current.suspicion.faults_since_clean(look) if self._protection else None
+        faults = self._current.suspicion.faults() if self._protection else None
         if faults is None:
             self._states.move(Event.VERIFIED)
             return False
@@ -212,7 +209,6 @@ class TransactionalProducer:
         self._events.warning("producer_suspect", faults=dict(faults))
         try:
             self.recycle(timeout)
-            self._current.suspicion.take_faults_as_known()
         except TransactionError as error:
             self._events.warning("recycle_failed", error=str(error))
         return True
@@ -345,7 +341,7 @@ class TransactionalProducer:
         return self._current.discard(wait_seconds=None if timeout < 0 else deadline.timeout())
 
     def drain_while_idle(self) -> None:
-        """Serve unread statistics, unless a transaction is open: its callbacks are the owner's."""
+        """Serve what is queued, unless a transaction is open: its callbacks are the owner's."""
         if self._lock.acquire(blocking=False):
             try:
                 if self.state in (State.NEW, State.READY, State.SUSPECT):

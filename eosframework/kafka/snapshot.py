@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -97,6 +97,35 @@ def hold_nothing(settings: KafkaSettings, admin: ClusterAdmin, ranges: Ranges) -
     bounds = admin.log_bounds(list(ranges))
     kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
     return not any(messages for _, messages in read_ranges(settings, kept))
+
+
+def without_records(settings: KafkaSettings, ranges: Ranges) -> frozenset[TopicPartition]:
+    """Return the partitions in whose range a `read_committed` reader sees no record.
+
+    Of each one the first record that comes is enough. One that says nothing in time, or that may
+    not be read, is left out.
+
+    Args:
+        settings: how to reach the cluster.
+        ranges: their ends are at most the partitions' last stable offsets.
+    """
+    left = {p: end for p, (start, end) in ranges.items() if start < end}
+    empty = {p for p in ranges if p not in left}
+    if not left:
+        return frozenset(empty)
+    deadline = time.monotonic() + settings.request_timeout_seconds
+    starts = {partition: ranges[partition][0] for partition in left}
+    with closing(assigned_consumer(settings, starts)) as consumer, suppress(RunError, PositionLost):
+        while left and time.monotonic() < deadline:
+            batches, read_to = consume(consumer)
+            holding = {p for p, found in batches.items() if found[0].offset() < left.get(p, 0)}
+            done = [p for p, end in left.items() if p in holding or read_to.get(p, 0) >= end]
+            empty.update(p for p in done if p not in holding)
+            for partition in done:
+                del left[partition]
+            if done:
+                consumer.incremental_unassign([KafkaPartition(*partition) for partition in done])
+    return frozenset(empty)
 
 
 def follow(

@@ -1,84 +1,59 @@
-"""Decides whether a producer may still have a frame in flight, from the signs of `watch`."""
+"""Decides whether a producer may still have a frame on its way to a broker: a straggler.
+
+librdkafka repeats a request by itself when its connection breaks, and the caller sees success.
+The first frame may arrive later, and the brokers then take it for part of the next transaction.
+What tells is the producer's own log of its connections (`connection_log`), read without a wait.
+
+Elapsed time is no sign, and neither is `txretries` of the statistics, which rises in healthy
+transactions. Statistics have the breaks, too, but a sample of each producer lists all partitions
+of its topics, and librdkafka makes it whether it is asked for or not (ADR 18).
+"""
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from eosframework.kafka.deadline import Deadline
-from eosframework.kafka.watch import Look, Sample, StatsSamples
+from eosframework.kafka.connection_log import ConnectionLog
 
-SAMPLE_SECONDS = 2.0
-"""Without statistics for so long a producer counts as suspect."""
+POLLS = 100
+"""A callback that raises ends a poll early, with the rest still queued."""
 
 
 class Suspicion:
     """What is known about the connections of one producer.
 
     Args:
-        samples: takes the producer's statistics.
-        serve: polls the producer for at most the given seconds, so that statistics arrive.
+        connections: of the producer.
+        serve: polls the producer once, without a wait, and tells whether everything that was
+            queued has been served.
     """
 
-    def __init__(self, samples: StatsSamples, serve: Callable[[float], object]) -> None:
-        self._samples = samples
+    def __init__(self, connections: ConnectionLog, serve: Callable[[], bool]) -> None:
+        self._connections = connections
         self._serve = serve
-        self._clean: Look | None = None
-        self._connected = False
-        self._known_faults: Mapping[str, int] = {}
-        self._transaction_ended_microseconds = 0
+        self._known: Counter[str] = Counter()
 
-    def transaction_ended(self) -> None:
-        """Remember that the last call of a transaction returned just now."""
-        self._transaction_ended_microseconds = _now_microseconds()
+    def faults(self) -> Mapping[str, int] | None:
+        """Return the faults that make the producer suspect; None: no frame can be on its way.
 
-    def faults_since_clean(self, look: Look) -> Mapping[str, int] | None:
-        """Return the faults that make the producer suspect; None: no frame can be in flight.
-
-        1. If no socket came or went since the look last found clean, and none was opened in
-           between either, nothing was repeated: a repetition needs a connection that broke.
-        2. If there was a connection to every broker then, the sockets alone say so: to break, a
-           connection that was opened since must have taken the place of one that is gone.
-        3. Otherwise wait for a sample newer than the end of the transaction: a fault that made
-           librdkafka repeat a request of the transaction is counted in it.
-        4. If no broker's count rose, this `look` is clean for this producer.
-
-        Args:
-            look: of the connection watch, taken after the transaction ended.
+        To be called after the last call of a transaction has returned: a break because of which
+        librdkafka repeated a request of the transaction is in the queue by then. A producer of
+        which no connection was ever seen has no log that could be trusted.
         """
-        if self._is_clean(look):
-            return None
-        sample = self._sample_after(self._transaction_ended_microseconds)
-        if sample is None:
-            return {"no statistics": 1}
-        if faults := sample.faults_beyond(self._known_faults):
-            return faults
-        self._clean, self._known_faults = look, sample.faults
-        since = sample.connected_since_microseconds
-        self._connected = since is not None and since <= self._transaction_ended_microseconds
-        return None
+        if not self._all_served():
+            return {"its log could not be read": 1}
+        if not self._connections.opened:
+            return {"its log tells of no connection": 1}
+        return (self._connections.broken - self._known) or None
 
     def take_faults_as_known(self) -> None:
-        """Wait for a sample: what it counts happened before the first transaction."""
-        sample = self._sample_after(_now_microseconds())
-        self._known_faults = sample.faults if sample else {}
+        """Forget what broke until now: before the first transaction nothing could be late for it.
 
-    def _is_clean(self, look: Look) -> bool:
-        if self._clean is None or look.sockets != self._clean.sockets:
-            return False
-        return self._connected or look.opened == self._clean.opened
+        A late InitProducerId raises the epoch of the producer that sent it, which is fenced then.
+        """
+        if self._all_served():
+            self._known = self._connections.broken.copy()
 
-    def _sample_after(self, microseconds: int) -> Sample | None:
-        deadline = Deadline(SAMPLE_SECONDS)
-        while True:
-            sample = self._samples.newest()
-            if sample is not None and sample.taken_microseconds > microseconds:
-                return sample
-            if deadline.is_over:
-                return None
-            self._serve(deadline.timeout(at_most=0.05))
-
-
-def _now_microseconds() -> int:
-    """Return the time on CLOCK_MONOTONIC, as librdkafka stamps its statistics."""
-    return time.monotonic_ns() // 1000
+    def _all_served(self) -> bool:
+        return any(self._serve() for _ in range(POLLS))

@@ -40,7 +40,8 @@ _THROUGHPUT = (
         "lag_records",
         Kind.GAUGE,
         "Offsets up to the last stable one that are still to be processed, over this process's "
-        "partitions of a topic; markers of transactions count as well.",
+        "partitions of a topic; markers of transactions count as well, except behind the "
+        "last record.",
         "Near 0, or returning to it after each burst.",
         "Rising for minutes: add workers, up to one for each partition; see "
         "`transaction_seconds` for what is slow.",

@@ -43,6 +43,11 @@ class PartitionTask:
         return self.batch.next_offset if self.batch else 0
 
     @property
+    def may_have_more(self) -> bool:
+        """Whether the partition is not read to its last stable offset, as far as is known."""
+        return self.end_reached < self.position or self.batch is None
+
+    @property
     def has_progress(self) -> bool:
         """Whether a write would move the position."""
         return self.batch is not None and self.batch.next_offset != self.batch.claim.next_offset

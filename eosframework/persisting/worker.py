@@ -423,7 +423,7 @@ class PersisterWorker:
             skipped=self.counts.skipped + sum(m.skipped for m in self._makers.values()),
             dead_letters=self.counts.dead_letters
             + sum(m.dead_letters for m in self._makers.values()),
-            lag=self._log.lag({task.partition: task.position for task in tasks}),
+            lag=self._log.lag({t.partition: t.position for t in tasks if t.may_have_more}),
         )
 
     def _close_after(self, error: BaseException) -> None:

@@ -44,6 +44,14 @@ class TaskOffsets:
         """Whether every partition is run to its last stable offset."""
         return all(self._ends.get(p, -1) >= offset for p, offset in self.reached.items())
 
+    @property
+    def unread(self) -> dict[TopicPartition, int]:
+        """Up to where each partition is run; without those that are run to their last stable one.
+
+        Behind their last record may be markers of transactions, which nobody reads.
+        """
+        return {p: o for p, o in self.reached.items() if self._ends.get(p, -1) < o}
+
     def read_to(self, partition: TopicPartition) -> int:
         """Return up to which offset a partition is read, with the markers at its end."""
         return max(self.reached[partition], self._ends.get(partition, 0))

@@ -150,6 +150,11 @@ class Task:
         return self._offsets.read_to(partition)
 
     @property
+    def unread(self) -> Mapping[TopicPartition, int]:
+        """Up to where each source partition is run of which there may be more records."""
+        return self.positions if self.has_waiting else self._offsets.unread
+
+    @property
     def has_pending(self) -> bool:
         """Whether fetched messages wait that may be run now."""
         return self._cut is not None or self._queue.is_ready()

@@ -43,10 +43,10 @@ class WorkerView:
 def task_view(task: Task) -> TaskView:
     """Return what there is to see of a task."""
     identity = task.identity
+    # The end of a partition is seen before what lies ahead of it was run.
+    read_to = task.positions if task.has_waiting else {p: task.read_to(p) for p in task.positions}
     return TaskView(
-        f"{identity.sub_topology}[{identity.partition}]",
-        task.state.value,
-        {partition: task.read_to(partition) for partition in task.positions},
+        f"{identity.sub_topology}[{identity.partition}]", task.state.value, dict(read_to)
     )
 
 

@@ -367,7 +367,7 @@ class Worker:
         tasks = self.tasks.values()
         return replace(
             with_tasks(self.counts, tasks),
-            lag=self._log.lag({p: o for task in tasks for p, o in task.positions.items()}),
+            lag=self._log.lag({p: o for task in tasks for p, o in task.unread.items()}),
             restoring=0 if self._state is None else self._state.records_left,
         )
 

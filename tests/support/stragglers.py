@@ -27,7 +27,6 @@ from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.errors import TransactionAborted
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State
-from eosframework.kafka.watch import ConnectionWatch
 from tests.support import proxy
 from tests.support.observer import FAR, NEAR, Observer, Partition, Seen
 from tests.support.proxied import ProxiedCluster
@@ -149,7 +148,6 @@ def play(
     case: Case,
     *,
     protection: bool,
-    watch: ConnectionWatch | None = None,
 ) -> Result:
     """Play a case and judge it; afterwards nothing is open or held.
 
@@ -159,7 +157,6 @@ def play(
         transactional_id: that nothing else uses, nor those that begin with it.
         case: what is late, and when it arrives.
         protection: whether the producer is protected.
-        watch: how the producer sees its process's connections; None: as always.
     """
     # A record that is to be purged has to be queued again, not in flight, when the abort begins.
     backoff_ms = 500 if case.is_purged_record else 10
@@ -175,7 +172,6 @@ def play(
                 "stats_cb": statistics.append,
             },
             protection=protection,
-            watch=watch,
         )
         try:
             return _Play(cluster, observer, producer, case, statistics).run()

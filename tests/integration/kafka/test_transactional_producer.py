@@ -259,7 +259,7 @@ def test_replaced_producers_are_freed_without_the_garbage_collector(
 def test_an_idle_producer_does_not_gather_statistics(
     make: Callable[..., TransactionalProducer],
 ) -> None:
-    producer = make()
+    producer = make(**{"statistics.interval.ms": 50})
     unread = [len(producer)]
 
     def fewer_than_before() -> bool:

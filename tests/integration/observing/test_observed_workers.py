@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.asked import (
     ANY_PORT,
@@ -17,6 +17,7 @@ from tests.support.asked import (
     wait_until_ready,
 )
 from tests.support.commands import Folder
+from tests.support.messages import position_of
 from tests.support.pipeline import Pipeline, wait_until
 
 LISTENING = f"worker.http_address={ANY_PORT}"
@@ -98,11 +99,26 @@ def test_a_worker_tells_what_kafka_holds_also_after_an_abort_and_a_fence(
     assert commits >= found.sum("transaction_records_count") > 0
     assert found.sum("transaction_records_sum") == pipeline.fed
     assert found.sum("commit_seconds_count") > 0
-    kinds = {labels["client"] for labels in found.labels("client_disconnects_total")}
-    assert kinds == {"consumer", "producer"}
+    wait_until(lambda: kinds_of_clients(addresses) == {"consumer", "producer"}, "statistics")
     assert found.sum("tasks", state="running") == 2
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def markers(pipeline: Pipeline, partition: int) -> int:
+    """How many offsets lie behind the last record of an input partition."""
+    records = [m for m in pipeline.read(pipeline.source) if m.partition() == partition]
+    consumer = Consumer({"bootstrap.servers": pipeline.bootstrap_servers, "group.id": "ends"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(pipeline.source, partition), 60)
+    finally:
+        consumer.close()
+    return end - position_of(records[-1])[2] - 1
+
+
+def kinds_of_clients(addresses: list[str]) -> set[str]:
+    """Of which kinds of clients there are statistics; those of producers take an interval."""
+    return {labels["client"] for labels in Scraped(addresses).labels("client_disconnects_total")}
 
 
 def test_processes_of_one_worker_add_up(make_pipeline: Callable[..., Pipeline]) -> None:
@@ -153,5 +169,12 @@ def test_a_worker_behind_an_open_transaction_is_not_ready_and_says_where(
         commit()
     wait_until_ready(address)
     wait_until(lambda: Scraped([address]).sum("records_read_total") == 11, "the held record")
+    assert pipeline.committed() == 11
+    assert markers(pipeline, 1) == 1
+    wait_until(lambda: Scraped([address]).sum("lag_records") == 0, "no lag behind the marker")
+    shown = Folder(pipeline.directory, pipeline.bootstrap_servers).run(
+        "status", str(pipeline.topology_file)
+    )
+    assert f"{pipeline.name}: 1 member, 2 tasks, lag 0\n" in shown.out
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

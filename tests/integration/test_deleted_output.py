@@ -1,0 +1,46 @@
+"""An output topic that is deleted under a running worker, which says so and waits for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from confluent_kafka.admin import AdminClient
+
+from tests.support.kafka_admin import NewTopic
+from tests.support.pipeline import KEEP, Pipeline, number_in
+from tests.support.topics import create_topics
+from tests.support.waiting import wait_until
+
+BEFORE, MEANWHILE = 40, 20
+
+
+def test_a_deleted_output_is_named_and_once_it_is_back_everything_is_processed_exactly_once(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(partitions=2)
+    deleted, kept = pipeline.outputs
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    pipeline.feed(BEFORE)
+    worker = pipeline.start_worker(
+        settings=["worker.transaction_timeout_seconds=5", "kafka.request_timeout_seconds=3"]
+    )
+    wait_until(lambda: pipeline.committed() == BEFORE, "the first records")
+    admin.delete_topics([deleted])[deleted].result(60)
+    pipeline.feed(MEANWHILE)
+    worker.wait_for_event("output_topic_missing")
+    [told] = worker.events("output_topic_missing")
+    assert (told["topic"], told["level"]) == (deleted, "warning")
+    assert "eosframework apply APP" in str(told["mend"])
+    assert pipeline.committed() == BEFORE
+
+    create_topics(admin, [NewTopic(deleted, 2, 1, config=KEEP)])
+    wait_until(lambda: pipeline.committed() == pipeline.fed, "all records")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert sorted(number_in(m) for m in pipeline.read(deleted)) == [
+        2 * n for n in range(BEFORE, BEFORE + MEANWHILE)
+    ]
+    assert sorted(number_in(m) for m in pipeline.read(kept)) == [
+        3 * n for n in range(BEFORE + MEANWHILE)
+    ]
