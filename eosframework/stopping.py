@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -92,6 +93,27 @@ def held_back() -> Generator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def interrupted_later() -> Generator[None]:
+    """Let a Ctrl-C during the block be handled behind it; what is started meanwhile hears of it.
+
+    For blocks that start a process and note its id. An exception in between would leave a process
+    that nobody knows of, and a signal that is held back would stay so in the process. Only the main
+    thread is interrupted by signals; in others this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def be_ended_by_signals() -> None:

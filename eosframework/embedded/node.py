@@ -13,6 +13,7 @@ import psutil
 from eosframework.embedded.folder import START_SECONDS, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.errors import ComponentFailed
+from eosframework.stopping import interrupted_later
 
 _POLL_SECONDS = 0.05
 
@@ -94,7 +95,7 @@ class Node:
             KAFKA_MAIN,
             str(self.directory / "server.properties"),
         ]
-        with (self.directory / "console.log").open("wb") as console:
+        with interrupted_later(), (self.directory / "console.log").open("wb") as console:
             # A session of its own: Ctrl-C in a terminal is for the program, not for its broker.
             self._child = subprocess.Popen(
                 command,
@@ -104,7 +105,7 @@ class Node:
                 cwd=self.directory,
                 start_new_session=True,
             )
-        self._pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
+            self._pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
 
     def await_ready(self, brokers: frozenset[int], deadline: float) -> None:
         """Wait until the node serves and knows `brokers` to be live.

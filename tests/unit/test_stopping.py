@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.forked import Forked
-from eosframework.stopping import be_ended_by_signals, held_back, requests
+from eosframework.stopping import be_ended_by_signals, held_back, interrupted_later, requests
 from eosframework.supervisor import Supervisor
 
 LONG_SECONDS = 60.0
@@ -172,3 +172,30 @@ def run_module(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
+
+
+def test_what_was_started_is_noted_before_an_interruption_is_heard_of() -> None:
+    noted: list[str] = []
+
+    def start() -> None:
+        with interrupted_later():
+            signal.raise_signal(signal.SIGINT)
+            noted.append("process")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert noted == ["process"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_start_off_the_main_thread_leaves_signals_alone() -> None:
+    handlers: list[object] = []
+
+    def start() -> None:
+        with interrupted_later():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.default_int_handler]

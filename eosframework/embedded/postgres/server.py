@@ -19,6 +19,7 @@ from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
 from eosframework.embedded.postgres.record import Record, data_of, log_of
 from eosframework.errors import ComponentFailed
+from eosframework.stopping import interrupted_later
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0
@@ -147,7 +148,7 @@ class PostgresServer:
         command = [programs.path("postgres"), "-D", str(self._data), *arguments]
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
-        with self.log_file.open("wb") as log:
+        with interrupted_later(), self.log_file.open("wb") as log:
             # A session of its own: Ctrl-C in a terminal is for the program, not for its database.
             self._child = subprocess.Popen(
                 as_account(command, reach=(self._data, programs.directory)),
