@@ -15,6 +15,7 @@ from eosframework.cli.options import (
     SetOption,
     SparkOption,
 )
+from eosframework.interrupted import cleaning_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,6 +67,7 @@ def diff(
     The range is that of the event times that the job has seen; records are the same if key, value
     and time are. Exits with 2 if anything differs.
     """
+    cleaning_up()
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff import compare, lazy_session
     from eosframework.backfill.spark.preflight import check_packages
