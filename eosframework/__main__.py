@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+from eosframework.interrupted import ended_at_once, lasts
 from eosframework.stopping import end_at_once, handled
 
 
@@ -11,9 +12,15 @@ def main() -> None:
     """Run the command line; asked to stop while its modules are imported, end quietly."""
     if os.getpid() == 1:  # in a container; the kernel does nothing of its own to process 1
         signal.signal(signal.SIGTERM, _end)
-    with handled(end_at_once):
-        from eosframework.cli import main as run
-    run()
+    if lasts(sys.argv[1:]):
+        with handled(end_at_once):
+            from eosframework.cli import main as run
+        run()
+    else:
+        with ended_at_once(sys.argv[1:]):
+            from eosframework.cli import main as run
+
+            run()
 
 
 def _end(*_: object) -> None:

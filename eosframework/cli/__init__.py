@@ -2,7 +2,7 @@
 
 Results go to stdout, logs and errors to stderr. With `--json` stdout holds exactly one JSON
 object, and that is `{"error": …}` where the command failed. Exit codes: 0 done or asked to stop;
-1 the user's input or configuration is wrong; 2 failed while running; 3 fenced.
+1 the user's input or configuration is wrong; 2 failed while running; 3 fenced; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
+from eosframework import interrupted
 from eosframework.errors import EosError
 
 
@@ -70,9 +71,6 @@ COMMANDS = (
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer carries its own click and exports only this subclass of what parsing raises."""
 
-_INTERRUPTED = 130
-"""What typer makes of Ctrl-C; to stop on request is no failure here."""
-
 
 @app.callback()
 def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
@@ -82,6 +80,7 @@ def _commands() -> None:  # pyright: ignore[reportUnusedFunction]
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; a user's mistake never prints a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
+    interrupted.leaves(interrupted.NOTHING)
     try:
         _register(given)
         code = app(args=given, standalone_mode=False)
@@ -93,11 +92,15 @@ def main(arguments: list[str] | None = None) -> None:
     except EosError as error:
         _fail(str(error), error.exit_code, given)
     except (KeyboardInterrupt, typer.Abort):
-        code = 0
+        code = interrupted.EXIT_CODE  # what typer makes of Ctrl-C, where it gets to it
     # `python -m` ends by SIGINT once a KeyboardInterrupt has passed an `exec`, until another one is
     # through (CPython, `run_eval_code_obj` in Python/pythonrun.c).
     exec("")
-    sys.exit(code if isinstance(code, int) and code != _INTERRUPTED else 0)
+    if code == interrupted.EXIT_CODE:
+        if interrupted.lasts(given):
+            sys.exit(0)  # to stop on request is no failure
+        _fail(interrupted.line(), interrupted.EXIT_CODE, given)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def exit_code_of(work: Callable[[], object]) -> int:

@@ -13,6 +13,7 @@ from eosframework.cli.options import (
     SuffixOption,
 )
 from eosframework.errors import StartRefused
+from eosframework.interrupted import leaves
 
 
 @app.command()
@@ -36,6 +37,7 @@ def apply(
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
     if problems := [schema.problem for schema in schemas if schema.problem is not None]:
         raise StartRefused("\n".join(problems))
+    leaves("what was created stays; run the same command again, and it creates the rest")
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:
         from eosframework.carrying import apply_database

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from eosframework.backfill.cutover import CutOver
@@ -37,6 +38,7 @@ def cutover(
 
     opened = open_application(app_name, config, assignments)
     configure_logs(opened.settings.log)
+    leaves("the cutover took place as a whole or not at all; run the same command again, it tells")
     done = cut_over(
         without_again(opened.graph),
         opened.settings,

@@ -15,6 +15,7 @@ from eosframework.cli.options import (
     SetOption,
     SparkOption,
 )
+from eosframework.interrupted import cleaning_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,6 +81,7 @@ def diff(
     and time are; of what goes on with each change, as tables and windows do, the last value of each
     key and window counts. Exits with 2 if anything differs.
     """
+    cleaning_up()
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.comparing_by import By
     from eosframework.backfill.diff import compare, lazy_session

@@ -15,6 +15,7 @@ from eosframework.cli.options import (
     SetOption,
     SparkOption,
 )
+from eosframework.interrupted import cleaning_up, leaves
 
 if TYPE_CHECKING:
     from eosframework.backfill.state import JobState
@@ -87,6 +88,7 @@ def run(
 
     Its state and outputs are those of live workers. `backfill cutover` lets these go on from there.
     """
+    cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
     from eosframework.backfill.shown import Shown
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
@@ -111,6 +113,7 @@ def run(
     session = spark_session(master, options)
     quiet_server(session)
     try:
+        leaves("what its tasks have committed stays; run the same command again, and it resumes")
         with Shown(backfill.graph) as shown:
             state = backfill.run(session, shown.update, options)
     finally:

@@ -11,6 +11,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, parse_assignments
+from eosframework.interrupted import cleaning_up
 
 if TYPE_CHECKING:
     from eosframework.embedded import KafkaCluster
@@ -59,6 +60,7 @@ def up(
     json: JsonOption = False,
 ) -> None:
     """Start Kafka on the data of the last time, and leave it running."""
+    cleaning_up()
     from eosframework.embedded import find_kafka, start_kafka
     from eosframework.errors import ComponentFailed
 

@@ -11,6 +11,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, parse_assignments
+from eosframework.interrupted import cleaning_up
 
 if TYPE_CHECKING:
     from eosframework.embedded import PostgresServer
@@ -54,6 +55,7 @@ def up(
     json: JsonOption = False,
 ) -> None:
     """Start PostgreSQL on the data of the last time, and leave it running."""
+    cleaning_up()
     from eosframework.embedded import find_postgres, start_postgres
 
     settings = (

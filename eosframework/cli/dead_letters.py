@@ -16,6 +16,7 @@ from eosframework.cli.options import (
     SetOption,
     YesOption,
 )
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
@@ -158,6 +159,7 @@ def replay(
         configure_logs(opened.settings.log)
         opened.registry.ensure()
         application = opened.graph.application
+        leaves("what was replayed is marked; run the same command again, and it replays the rest")
         done = send(application, opened.settings, opened.admin, letters, choice, routes).total
     if as_json:
         _print_json(_replay_data(opened.graph.application, found, done, dry_run=dry_run))

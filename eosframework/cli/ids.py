@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from eosframework.txnid import TransactionalId
@@ -65,6 +66,7 @@ def add(
     from eosframework.runtime import load
 
     application = load(app_name).application
+    leaves("all of the ids were added or none; run the same command again, or see `ids list`")
     added = leased_ids(load_settings(config, assignments)).add(application, ids)
     if as_json:
         _print_json({"application": application, "added": added})
@@ -89,6 +91,7 @@ def release(
 
     opened = open_application(app_name, config, assignments)
     application = opened.graph.application
+    leaves("the ids may be released already; run the same command again, or see `ids list`")
     released = release_ids(application, ids, opened.settings, opened.admin, opened.registry)
     if as_json:
         rows = [{"id": str(task), "task": _task(task)} for task in released]

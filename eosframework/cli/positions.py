@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
@@ -112,6 +113,7 @@ def set_(
 
     wishes = [Wish.parse(text) for text in positions]
     opened = open_application(app_name, config, assignments)
+    leaves("positions may be set already; run the same command again, or see `positions show`")
     if tables:
         from eosframework.carrying import set_table_positions
 

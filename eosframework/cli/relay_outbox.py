@@ -8,6 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import ConfigOption, JsonOption, PrincipalOption, SetOption
+from eosframework.interrupted import leaves
 from eosframework.stopping import end_when_asked
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def reconcile(
     with reconciler(settings) as opened:
         comparison = opened.compare()
         notes = opened.notes()
+        if yes:
+            leaves("a part may be sent; run the same command again, which finds in Kafka what was")
         settled = yes and (not comparison.uncertain or uncertain is not None)
         if settled:
             comparison = opened.settle(uncertain=uncertain == "send")

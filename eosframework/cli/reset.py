@@ -16,6 +16,7 @@ from eosframework.cli.options import (
     SetOption,
     YesOption,
 )
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,7 @@ def reset(
         typer.echo(line, err=as_json)
     done = not dry_run and (yes or confirmed())
     if done:
+        leaves("the reset may be begun, and then no worker starts; run the same command again")
         carry_out(planned, opened.graph, opened.settings, opened.admin, opened.registry)
     if as_json:
         _print_json({**planned.as_data(), "done": done})

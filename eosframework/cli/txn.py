@@ -14,6 +14,7 @@ from eosframework.cli import app
 from eosframework.cli.confirming import confirmed
 from eosframework.cli.options import ConfigOption, JsonOption, SetOption, YesOption
 from eosframework.errors import ConfigurationError
+from eosframework.interrupted import leaves
 
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
@@ -170,6 +171,7 @@ def abort(
         if not yes and not confirmed():
             typer.echo("nothing was done", err=True)
             return
+        leaves("it may be aborted already; `eosframework txn hanging` shows what is open")
         outcome = carry_out(wire, settings, plan)
     if as_json:
         _print_json({"done": list(plan.steps), "outcome": outcome})

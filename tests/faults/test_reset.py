@@ -87,10 +87,12 @@ def interrupted(totals: Totals, point: str) -> None:
 
     failpoints.arm(point, press)
     try:
-        run(totals, "reset", "--to", "beginning", "--yes")
+        done = run(totals, "reset", "--to", "beginning", "--yes")
     finally:
         failpoints.disarm(point)
     assert reached == [point]
+    assert done.exit_code == 130, done.err
+    assert "then no worker starts; run the same command again" in done.error
 
 
 def test_a_reset_killed_at_any_step_is_finished_by_the_same_command_before_anything_starts(

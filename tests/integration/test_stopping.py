@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,18 @@ import pytest
 from tests.support.commands import Folder
 from tests.support.logged import logged
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.programs import FRAMEWORK, start_program
 from tests.support.waiting import PATIENCE_SECONDS
+
+ANY_TOPOLOGY = """\
+application: app
+sources:
+  numbers: {topic: in, key: bytes, value: json}
+streams:
+  copied:
+    from: numbers
+    to: [{topic: out, value: json}]
+"""
 
 LONG_SESSION = ["worker.session_timeout_seconds=600"]
 """Whoever does not hear that a member left waits for the end of its session: longer than a test."""
@@ -106,6 +118,27 @@ def test_a_worker_that_is_stopped_hands_its_partitions_over_at_once(pipeline: Pi
     wait_until(lambda: pipeline.committed() == 2000, "the rest of the records")
     verdict = pipeline.verify()
     assert verdict.clean, verdict
+
+
+@pytest.mark.parametrize("command", ["audit", "plan", "doctor", "reset --yes"])
+def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
+    tmp_path: Path, command: str
+) -> None:
+    """It waits for a broker that takes its connection and never answers."""
+    topology = tmp_path / "app.yaml"
+    topology.write_text(ANY_TOPOLOGY)
+    out = tmp_path / "out"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_SECONDS)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = [*command.split(), str(topology), "--set", f"kafka.bootstrap_servers={address}"]
+        process = start_program(FRAMEWORK, words, environment={}, out=out)
+        connection, _ = server.accept()
+        with connection:
+            os.killpg(process.pid, signal.SIGINT)
+            code = process.wait(PATIENCE_SECONDS)
+    lines = [line for line in out.read_text().splitlines() if not line.startswith("%")]
+    assert (code, lines) == (130, ["error: interrupted; nothing was changed"])
 
 
 @pytest.mark.parametrize("begun", ["cluster.json", "node-1/formatted", "node-1/pid"])

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eosframework import cli
+from eosframework import __main__
 from eosframework.testing import Fault, arm
 
 
@@ -73,7 +73,7 @@ def main() -> None:
         before_jobs()
     if group := os.environ.get("EOS_TEST_GROUP"):
         in_group(group)
-    cli.main()
+    __main__.main()
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def test_a_command_that_is_asked_to_stop_while_it_starts_ends_well(
 
 def test_a_command_that_is_interrupted_within_an_exec_ends_well(tmp_path: Path) -> None:
     ended = run_module(tmp_path, INTERRUPTED_COMMAND)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (130, "error: interrupted; nothing was changed\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
