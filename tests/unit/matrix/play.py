@@ -235,6 +235,7 @@ def _worker(
 
     def overtake() -> None:
         nobody, elsewhere = Faults(), Machine(Faults())
+        nobody.refused = world.faults.refused  # by the brokers, whoever asks
         rival = _worker(world, elsewhere, nobody, choices, OVERTAKEN_ROUNDS)
         with suppress(Killed, EosError, KeyboardInterrupt):  # Functions fail there as well.
             rival.run()
