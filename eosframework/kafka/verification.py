@@ -171,9 +171,10 @@ def require_verified(
 def unread(cluster: str, brokers: Mapping[int, Settings | None]) -> list[int]:
     """Return the brokers of which it is not known what they do, now or from before.
 
-    One that this process has read before and that does not answer now is known.
+    One that this process has read before and that is away now is known; where no broker tells
+    anything, they may not be read.
     """
-    known = _verified.get(cluster, set())
+    known = _verified.get(cluster, set()) if any(brokers.values()) else set[int]()
     return sorted(
         b
         for b, settings in brokers.items()

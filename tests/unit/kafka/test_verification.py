@@ -92,6 +92,12 @@ def test_a_broker_that_was_read_before_may_be_away(cluster: str) -> None:
         require_verified(cluster, {1: KAFKA_4, 2: None, 3: None})
 
 
+def test_brokers_that_were_read_before_and_may_not_be_read_now_are_refused(cluster: str) -> None:
+    require_verified(cluster, {1: KAFKA_4, 2: KAFKA_4})
+    with pytest.raises(StartRefused, match="Grant DescribeConfigs on the cluster"):
+        require_verified(cluster, {1: None, 2: None})
+
+
 @pytest.mark.parametrize(
     ("answers", "asked"),
     [
