@@ -140,3 +140,8 @@ def slow_result(result: Any) -> Any:
     """Take half a second for each result."""
     time.sleep(0.5)
     return result
+
+
+def thousands(record: Any) -> str:
+    """One of a thousand keys."""
+    return str(record.value["n"] % 1000)
