@@ -35,6 +35,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("untimed")
 
+TOLD = "told"
+"""A property by which a test tells something that is printed though it passed, and though it ran in
+another process."""
+
 UNIT = Path(__file__).parent / "unit"
 UNIT_TIMEOUT_SECONDS = 120
 
@@ -84,6 +88,14 @@ class PostgresService:
     """A real PostgreSQL for tests: where a superuser reaches it."""
 
     dsn: str
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what tests that passed have to tell, such as the seed that they drew."""
+    for report in terminalreporter.getreports("passed"):
+        for name, told in report.user_properties:
+            if name == TOLD and report.when == "call":
+                terminalreporter.write_line(f"{report.nodeid}: {told}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

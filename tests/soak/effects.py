@@ -2,11 +2,15 @@
 
 Every call of the function has an id of its own, which its outputs carry and its process's journal
 lists: so two calls for one input are told apart, whichever of them becomes visible.
+
+Some numbers are trouble by themselves: the function is slow with them, their outputs are large, or
+larger than their topics take, so that the brokers refuse them and the input is skipped.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +26,21 @@ sources:
 streams:
   spread:
     from: numbers
+    on_error: skip
     steps: [{flat_map: "tests.soak.effects:spread"}]
     to:
       - {topic_from: "tests.soak.effects:chosen", topics: [NAME.left, NAME.right], value: json}
 """
+
+
+SLOW, SLOW_SECONDS = 331, 0.25
+"""Of so many numbers one takes so long."""
+
+LARGE, LARGE_BYTES = 499, 300_000
+"""Of so many numbers one has outputs of so many bytes."""
+
+REFUSED, REFUSED_BYTES = 5003, 1_500_000
+"""Of so many numbers one has outputs that are larger than topics take by default."""
 
 
 class Effect(NamedTuple):
@@ -37,22 +52,37 @@ class Effect(NamedTuple):
 
 def expected_effects(number: int) -> list[Effect]:
     """Return the outputs of an input: none, two or three, in both topics and several partitions."""
+    return [] if _padding(number) == REFUSED_BYTES else _effects(number)
+
+
+def _effects(number: int) -> list[Effect]:
     if number % 5 == 0:
         return []
     effects = [Effect("left", b"l%d" % (number % 7)), Effect("right", b"r%d" % (number % 11))]
     return effects if number % 3 else [*effects, Effect("left", b"x%d" % (number % 13))]
 
 
+def _padding(number: int) -> int:
+    """Return by how many bytes an input's outputs are larger than they need to be."""
+    if number % REFUSED == REFUSED - 1:
+        return REFUSED_BYTES
+    return LARGE_BYTES if number % LARGE == 1 else 0
+
+
 def spread(record: Any) -> Iterator[Any]:
     """Make the outputs of an input; called by the worker."""
     attempt = _journal(os.getpid()).begin(record.partition, record.offset)
-    for index, effect in enumerate(expected_effects(record.value["n"])):
+    number = record.value["n"]
+    if number % SLOW == 0:
+        time.sleep(SLOW_SECONDS)
+    for index, effect in enumerate(_effects(number)):
         made = {
             "partition": record.partition,
             "offset": record.offset,
             "index": index,
             "attempt": attempt,
             "side": effect.side,
+            "padding": "x" * _padding(number),
         }
         yield record.replace(key=effect.key, value=made)
 

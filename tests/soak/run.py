@@ -90,6 +90,7 @@ class Result:
     exit_codes: Sequence[int]
     inputs: int
     outputs: int
+    catch_up_seconds: float
 
     @property
     def clean(self) -> bool:
@@ -98,7 +99,8 @@ class Result:
     def __str__(self) -> str:
         ways = Counter(str(fault.way) for fault in self.fired)
         lines = [
-            f"{self.inputs} inputs, {self.outputs} outputs, {len(self.fired)} faults: "
+            f"{self.inputs} inputs, {self.outputs} outputs, the last {self.catch_up_seconds:.0f} s "
+            f"behind the last fault, {len(self.fired)} faults: "
             + ", ".join(f"{way} {count}" for way, count in sorted(ways.items())),
             "workers that ended meanwhile, by exit code: "
             + (", ".join(f"{c}: {n}" for c, n in Counter(self.exit_codes).items()) or "none"),
@@ -205,8 +207,9 @@ class _Soak:
             self._breaker.run(self._settings.seconds, self._look_after)
             self._breaker.mend_everything()
             feeder.finish()
-            inputs = read_numbers(servers, pipeline.source, PARTITIONS)
+            inputs, mended = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
             self._catch_up(offsets, sum(map(len, inputs.values())))
+            caught_up = time.monotonic()
             self._complaints += self._workers.finish(STOP_SECONDS)
             history = self._history(inputs, along, offsets)
         self._complaints += self._tracebacks()
@@ -217,6 +220,7 @@ class _Soak:
             [ended.exit_code for ended in self._workers.ended],
             sum(map(len, inputs.values())),
             len(history.committed),
+            caught_up - mended,
         )
 
     def _look_after(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import TOLD
 from tests.soak.checker import Kind
 from tests.soak.run import Result, Settings, soak
 from tests.soak.schedule import everything, stragglers
@@ -23,14 +25,15 @@ SEED_OF_STRAGGLERS = 1
     "seconds", [SOAK_SECONDS, pytest.param(LONG_SOAK_SECONDS, marks=pytest.mark.exhaustive)]
 )
 def test_random_faults_leave_a_clean_history(
-    seconds: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seconds: float, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     settings = Settings(random.SystemRandom().randrange(1_000_000), seconds, everything(nodes=1))
-    with capsys.disabled():
-        print(f"\n{settings.command}")
     result = soak(settings, tmp_path, print)
+    record_property(TOLD, f"{settings.command}: {str(result).splitlines()[0]}")
     assert result.clean, f"{result}\nthe same schedule again: {settings.command}"
     assert len({fault.way for fault in result.fired}) > 5, result
+    logs = [file.read_text(errors="replace") for file in (tmp_path / "pipeline").glob("*.log")]
+    assert any("output_rejected" in log for log in logs), "brokers refused nothing"
 
 
 def late_commits(directory: Path, *, sharing: int = 1, unprotected: bool = False) -> Result:
