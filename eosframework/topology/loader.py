@@ -74,9 +74,13 @@ def _existing(text: str) -> Path:
 
 
 def _make_importable(*directories: Path) -> None:
-    for directory in (Path.cwd(), *directories):
+    """Let modules of directories be found, behind all that are installed.
+
+    A file that happens to lie where a command is run, `psycopg.py` for example, is no library.
+    """
+    for directory in (*directories, Path.cwd()):
         if str(directory) not in sys.path:
-            sys.path.insert(0, str(directory))
+            sys.path.append(str(directory))
 
 
 def _read_file(file: Path, shown: str) -> LoadedApp:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def test_functions_are_found_in_the_current_directory(tmp_path: Path) -> None:
     write_functions(tmp_path, name)
     (folder / "topology.yaml").write_text(YAML.replace("MODULE", name))
     resolve(load_app(str(folder / "topology.yaml")))
+
+
+def test_a_file_where_a_command_is_run_is_no_library(tmp_path: Path) -> None:
+    name = module_name(tmp_path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_functions(folder, name)
+    (folder / "topology.yaml").write_text(YAML.replace("MODULE", name))
+    for file in (tmp_path / "colorsys.py", folder / "colorsys.py"):
+        file.write_text("raise AssertionError('not the library')\n")
+    sys.modules.pop("colorsys", None)
+    load_app(str(folder / "topology.yaml"))
+    assert sys.path[-2:] == [str(folder), str(tmp_path)]
+    importlib.import_module("colorsys")
 
 
 PYTHON = """
