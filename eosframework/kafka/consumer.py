@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 
 from eosframework.kafka.defaults import consumer_properties
+from eosframework.kafka.headers import make_readable
 
 
 class ReadCommittedConsumer(Consumer):
@@ -29,3 +30,16 @@ class ReadCommittedConsumer(Consumer):
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **properties: Any) -> None:
         super().__init__(consumer_properties({**(config or {}), **properties}))
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Return messages, as `confluent_kafka.Consumer`; headers of all of them can be read."""
+        messages = super().consume(num_messages, timeout)
+        make_readable(messages)
+        return messages
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Return a message or None, as `confluent_kafka.Consumer`; its headers can be read."""
+        message = super().poll(timeout)
+        if message is not None:
+            make_readable([message])
+        return message
