@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,10 @@ from typing import Any, NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in order; a name may occur more than once."""
+
+
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What a topic can be called; "." and ".." cannot (Kafka's Topic.validate)."""
 
 
 class TopicPartition(NamedTuple):

@@ -171,7 +171,10 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
 
     return Plan(
         application=graph.application,
-        parts={part.name: compile_part(part, receipts=receipts) for part in graph.sub_topologies},
+        parts={
+            part.name: compile_part(part, receipts=receipts, closed_topics=graph.internal_topics)
+            for part in graph.sub_topologies
+        },
         identify=identify,
         receipts=receipts,
         own_topics=frozenset(repartition.topic for repartition in graph.repartitions),

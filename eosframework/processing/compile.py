@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -98,7 +98,11 @@ class CompiledPart:
 
 
 def compile_part(
-    part: SubTopology, *, receipts: bool = False, batch_rows: int | None = None
+    part: SubTopology,
+    *,
+    receipts: bool = False,
+    batch_rows: int | None = None,
+    closed_topics: Collection[str] = (),
 ) -> CompiledPart:
     """Compile a sub-topology.
 
@@ -106,12 +110,18 @@ def compile_part(
         part: the sub-topology.
         receipts: see `compile_source`.
         batch_rows: the most rows of a batch; None: as many as the slice has.
+        closed_topics: no function of a sink may choose them.
 
     Raises:
         TopologyError: it has batch operators, and there is no pyarrow.
     """
     expires = any(store.ttl_ms is not None for store in part.stores)
-    slots = Slots(has_windows=_closes(part), has_ttl=expires, batch_rows=batch_rows)
+    slots = Slots(
+        has_windows=_closes(part),
+        has_ttl=expires,
+        batch_rows=batch_rows,
+        closed_topics=closed_topics,
+    )
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
     while len(emissions) < len(slots.emitting):

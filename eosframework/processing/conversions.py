@@ -6,10 +6,13 @@ would refuse after the record was done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
-from eosframework.records import Headers, Record, as_milliseconds
+from eosframework.records import TOPIC_NAME, Headers, Record, as_milliseconds
+
+KNOWN_TOPICS = 10_000
+"""So many names that were checked are remembered."""
 
 
 def as_bytes(value: Any) -> bytes | None:
@@ -22,13 +25,47 @@ def as_bytes(value: Any) -> bytes | None:
     )
 
 
-def as_topic(name: Any) -> str:
-    """Return the topic that a sink's function chose."""
-    if name.__class__ is str and name:
+class TopicChoice:
+    """Checks the topics that functions of sinks choose; each name once, as long as there are few.
+
+    Args:
+        closed: topics that the application keeps for itself.
+    """
+
+    def __init__(self, closed: Collection[str] = ()) -> None:
+        self._closed = closed
+        self._known: set[str] = set()
+
+    def __call__(self, name: Any) -> str:
+        """Return the topic that a sink's function chose.
+
+        Raises:
+            TypeError: it is no text.
+            ValueError: no topic can have this name, or nobody may choose it.
+        """
+        if name.__class__ is not str or not name:
+            raise TypeError(
+                f"a sink's function returns a topic's name, not {type(name).__name__} "
+                f"({_short(name)})"
+            )
+        if name not in self._known:
+            self._refuse(name)
+            if len(self._known) >= KNOWN_TOPICS:
+                self._known.clear()
+            self._known.add(name)
         return name
-    raise TypeError(
-        f"a sink's function returns a topic's name, not {type(name).__name__} ({_short(name)})"
-    )
+
+    def _refuse(self, name: str) -> None:
+        if not TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+            raise ValueError(
+                f"a sink's function chose {_short(name)}, which cannot be a topic; Kafka allows 1 "
+                f"to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+            )
+        if name in self._closed or name.startswith("__"):
+            raise ValueError(
+                f"a sink's function chose topic {name!r}, which the application or the brokers "
+                f"keep for themselves; choose another one"
+            )
 
 
 def unpack_record(

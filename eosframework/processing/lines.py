@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.session import undo
 from eosframework.processing.conversions import (
+    TopicChoice,
     as_bytes,
     as_milliseconds,
-    as_topic,
     unpack_record,
 )
 from eosframework.records import Record
@@ -30,11 +31,17 @@ class Slots:
     """Numbers the keyed nodes of a sub-topology, each once however many paths lead to it."""
 
     def __init__(
-        self, *, has_windows: bool = False, has_ttl: bool = False, batch_rows: int | None = None
+        self,
+        *,
+        has_windows: bool = False,
+        has_ttl: bool = False,
+        batch_rows: int | None = None,
+        closed_topics: Collection[str] = (),
     ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.batch_rows = batch_rows
+        self.closed_topics = closed_topics
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
@@ -87,7 +94,7 @@ class Lines:
             "Record": Record,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
-            "as_topic": as_topic,
+            "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
             "site_of": self._site_of,
             "undo": undo,

@@ -273,7 +273,10 @@ class TopologyTestDriver:
         graph = self.graph
         return Plan(
             graph.application,
-            {p.name: compile_part(p, batch_rows=batch_rows) for p in graph.sub_topologies},
+            {
+                p.name: compile_part(p, batch_rows=batch_rows, closed_topics=graph.internal_topics)
+                for p in graph.sub_topologies
+            },
             lambda part, number: TransactionalId.make(graph.application, part, number),
             own_topics=frozenset(repartition.topic for repartition in graph.repartitions),
         )

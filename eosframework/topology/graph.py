@@ -27,6 +27,7 @@ from eosframework.topology.joined import (
     View,
 )
 from eosframework.topology.processed import Processor
+from eosframework.txnid import registry_topic
 
 
 class Operator(StrEnum):
@@ -365,3 +366,13 @@ class Graph:
             if any(isinstance(child, Table) for child in source.children)
         )
         return frozenset((*tables, *(repartition.topic for repartition in self.repartitions)))
+
+    @property
+    def internal_topics(self) -> frozenset[str]:
+        """Topics that the application keeps for itself: a record of others does harm there."""
+        stores = (store.changelog for part in self.sub_topologies for store in part.stores)
+        sources = (source for part in self.sub_topologies for source in part.sources)
+        again = (source.topic for source in sources if source.again is not None)
+        repartitions = (repartition.topic for repartition in self.repartitions)
+        registry = registry_topic(self.application)
+        return frozenset((registry, *stores, *again, *repartitions))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from eosframework.records import TOPIC_NAME
 from eosframework.topology.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.parts import connected_parts, name_of_part, origins
 from eosframework.topology.spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.topology.tables import own_topics
 from eosframework.txnid import registry_topic
-
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def topic_findings(app: LoadedApp) -> Iterator[Finding]:
@@ -30,7 +28,7 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
     own = set(own_topics(app.spec).values())
     for path, topic in _topics(app.spec):
         place = app.source_map.find(path)
-        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             yield Finding(
                 place,
                 "topic-name",

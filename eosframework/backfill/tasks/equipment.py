@@ -146,7 +146,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 identity=TransactionalId.backfill(
                     graph.application, f"{work.job}.{part.name}", partition
                 ),
-                compiled=compile_part(part),
+                compiled=compile_part(part, closed_topics=graph.internal_topics),
                 settings=work.settings,
                 starts={p: work.starts[p] for p in own},
                 ends={p: end for p in own if (end := work.ends.get(p)) is not None},

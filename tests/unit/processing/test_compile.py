@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework import errors
+from eosframework import Topology, errors
 from eosframework.errors import RecordFailed
 from eosframework.processing.compile import RUN_RECORDS
+from eosframework.processing.conversions import TopicChoice
 from eosframework.processing.failures import FailureHandler
 from eosframework.records import Record
 from eosframework.topology.graph import Function, Operator, Step
+from eosframework.topology.resolve import resolve
 from tests.unit.processing.messages import (
     DEAD,
     FAIL,
@@ -114,6 +116,39 @@ def test_record_operators_see_the_coordinates() -> None:
 def test_select_key_encodes_the_new_key() -> None:
     target = compiled(step(Operator.SELECT_KEY, lambda r: r.value["id"], sink(key=str)))
     assert run(target, json_messages({"id": "x"}))[0][2] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("app.registry", "keep for themselves"),
+        ("app.x.count.changelog", "keep for themselves"),
+        ("__consumer_offsets", "keep for themselves"),
+        ("no such topic!", "cannot be a topic"),
+        ("a\0b", "cannot be a topic"),
+        ("..", "cannot be a topic"),
+        ("x" * 250, "cannot be a topic"),
+        ("", "returns a topic's name"),
+        (None, "returns a topic's name"),
+    ],
+)
+def test_a_topic_that_nobody_may_choose_is_an_error_of_the_record(name: Any, why: str) -> None:
+    choose = TopicChoice(frozenset({"app.registry", "app.x.count.changelog"}))
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError), match=why):
+            choose(name)
+    assert choose("out") == "out"
+
+
+def test_topics_of_the_application_s_own_are_closed_to_functions() -> None:
+    app = Topology("app")
+    counted = app.stream("in", key=str, value="json").group_by(lambda r: r.key, key=str)
+    counted.count(store="kept").to("out")
+    closed = resolve(app.loaded()).internal_topics
+    assert {"app.registry"} < closed
+    assert any("changelog" in topic for topic in closed)
+    assert any("repartition" in topic for topic in closed)
+    assert not closed & {"in", "out"}
 
 
 def test_a_sink_can_choose_its_topic_for_each_record() -> None:
