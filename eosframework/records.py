@@ -83,14 +83,21 @@ class WindowResult:
     value: Any
 
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999. What is later is mostly in microseconds by mistake."""
+
+
 def as_milliseconds(moment: Any) -> int:
     """Return an event time as milliseconds since the epoch.
 
     Args:
         moment: an int in milliseconds, or a datetime (without a zone it counts as UTC).
+
+    Raises:
+        TypeError: it is something else, or lies before 1970 or behind the year 9999.
     """
     if moment.__class__ is int:
-        if moment >= 0:
+        if 0 <= moment <= LATEST_MS:
             return moment
     elif isinstance(moment, datetime):
         if moment.tzinfo is None:
@@ -99,6 +106,6 @@ def as_milliseconds(moment: Any) -> int:
         if milliseconds >= 0:
             return milliseconds
     raise TypeError(
-        f"an event time is an int in milliseconds since 1970 or a datetime, "
+        f"an event time is an int in milliseconds since 1970, up to the year 9999, or a datetime, "
         f"not {type(moment).__name__} ({moment!r:.60})"
     )

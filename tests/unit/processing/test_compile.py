@@ -16,7 +16,7 @@ from eosframework.errors import RecordFailed
 from eosframework.processing.compile import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
 from eosframework.processing.failures import FailureHandler
-from eosframework.records import Record
+from eosframework.records import Record, as_milliseconds
 from eosframework.topology.graph import Function, Operator, Step
 from eosframework.topology.resolve import resolve
 from tests.unit.processing.messages import (
@@ -287,3 +287,12 @@ def test_many_records_are_run_in_parts_but_for_batch_operators() -> None:
     batches = step(Operator.MAP_BATCH, lambda batch: batch, sink())
     by_batch = replace(by_record, source=replace(by_record.source, children=[batches]))
     assert list(by_batch.in_runs(messages)) == [messages]
+
+
+@pytest.mark.parametrize(
+    "moment", [-1, 2**63, 253_402_300_800_000, 1_700_000_000_000_000, "x", None]
+)
+def test_an_event_time_that_no_record_can_have_is_an_error_of_the_record(moment: Any) -> None:
+    """More than 63 bits ended the worker in produce; microseconds are a thousand times too late."""
+    with pytest.raises(TypeError, match=r"up to the year 9999, or a datetime, not"):
+        as_milliseconds(moment)
