@@ -29,6 +29,7 @@ from eosframework.errors import (
     StartRefused,
 )
 from eosframework.persisting.ports import Batch, Claim, RefusedRow, Row, TableRows, Written
+from eosframework.processing.failures import writable
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Policy, TableSink
@@ -298,7 +299,10 @@ def _headers(origin: Message) -> Jsonb | None:
         return None
     return Jsonb(
         [
-            [name, None if value is None else value.decode(errors="backslashreplace")]
+            [
+                writable(name),
+                None if value is None else writable(value.decode(errors="backslashreplace")),
+            ]
             for name, value in headers
         ]
     )

@@ -164,7 +164,15 @@ def describe(message: Message) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """Return an error as one line of bounded length."""
-    text = " ".join(str(error).split())
+    """Return an error as one line of bounded length that every encoding and database takes."""
+    try:
+        text = " ".join(writable(str(error)).split())
+    except Exception:  # Of a user's own class.
+        text = "it has no text"
     text = text if len(text) <= 300 else text[:297] + "..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def writable(text: str) -> str:
+    """Return a text with escapes for what is no UTF-8, or what PostgreSQL does not take."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")

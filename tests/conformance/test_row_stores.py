@@ -19,6 +19,7 @@ from eosframework.database import Database, migrate
 from eosframework.database.persisting import PostgresRowStore
 from eosframework.errors import Overtaken, RowRefused
 from eosframework.persisting.ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
+from eosframework.processing.failures import summary
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Policy, TableMode, TableSink
 from tests.unit.persisting.memory import MemoryStore
@@ -175,3 +176,16 @@ def test_records_that_gave_no_row_are_kept_with_the_others_rows(world: World) ->
     store.write([written])
     assert world.refused() == [1]
     assert store.claim([P0]) == [Claim(P0, 2, 2)]
+
+
+def test_a_refused_record_is_kept_whatever_bytes_it_came_with(world: World) -> None:
+    """PostgreSQL takes no NUL in a text or in jsonb, and no half of a surrogate."""
+    store = world.connect()
+    [claim] = store.claim([P0])
+    written = batch(claim)
+    headers = [("n\0ame", b"\0\xff"), ("name", None)]
+    error = summary(ValueError("a \0 and a \ud800"))
+    written.refused.append(RefusedRow("t", At(b"\0", 0, headers_=headers), error))
+    written.next_offset = 1
+    store.write([written])
+    assert world.refused() == [0]

@@ -15,7 +15,7 @@ from eosframework import Topology, errors
 from eosframework.errors import RecordFailed
 from eosframework.processing.compile import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
-from eosframework.processing.failures import FailureHandler
+from eosframework.processing.failures import FailureHandler, summary
 from eosframework.records import Record, as_milliseconds
 from eosframework.topology.graph import Function, Operator, Step
 from eosframework.topology.resolve import resolve
@@ -296,3 +296,23 @@ def test_an_event_time_that_no_record_can_have_is_an_error_of_the_record(moment:
     """More than 63 bits ended the worker in produce; microseconds are a thousand times too late."""
     with pytest.raises(TypeError, match=r"up to the year 9999, or a datetime, not"):
         as_milliseconds(moment)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("half \ud800 and\nNUL \0"), "ValueError: half \\ud800 and NUL \\x00"),
+        (Mute(), "Mute: it has no text"),
+        (KeyError(), "KeyError"),
+        (ValueError("x" * 400), "ValueError: " + "x" * 297 + "..."),
+    ],
+)
+def test_an_error_is_one_line_that_every_encoding_takes(error: Exception, expected: str) -> None:
+    """The text of a user's exception ended the worker when its dead letter was encoded."""
+    assert summary(error) == expected
+    summary(error).encode()
