@@ -59,7 +59,7 @@ class RowMaker:
         """Return all values without a loop in Python; None: not every one can be decoded."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
-        except Exception:
+        except (Exception, SystemExit):
             return None
         # A decoder that raises StopIteration ends map() without an error.
         return values if len(values) == len(messages) else None
@@ -68,7 +68,7 @@ class RowMaker:
         for message in messages:
             try:
                 value = self._decode_value(message.value())
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._give_up(self._persister.on_error, "", message, error, batch)
             else:
                 self._add_values([message], [value], batch)
@@ -90,7 +90,7 @@ class RowMaker:
                 made = [self._row(table, message, value)]
             else:
                 made = _listed(table.row.call(self._record(message, value)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._give_up(table.on_error, table.table, message, error, batch)
             return
         into.rows += made
@@ -115,7 +115,7 @@ class RowMaker:
         )
 
     def _give_up(
-        self, policy: Policy, table: str, message: Message, error: Exception, batch: Batch
+        self, policy: Policy, table: str, message: Message, error: BaseException, batch: Batch
     ) -> None:
         if is_of_the_framework(error):
             raise error

@@ -55,7 +55,9 @@ class FailureHandler:
         self._delays = delays or {}
         self._now = now
 
-    def __call__(self, site: Site, message: Message, error: Exception, out: list[Output]) -> None:
+    def __call__(
+        self, site: Site, message: Message, error: BaseException, out: list[Output]
+    ) -> None:
         """Drop the record, append its dead letter, or raise.
 
         Raises:
@@ -77,7 +79,7 @@ class FailureHandler:
                     offset=message.offset(),
                 ) from error
 
-    def _put_aside(self, site: Site, message: Message, error: Exception) -> Output:
+    def _put_aside(self, site: Site, message: Message, error: BaseException) -> Output:
         """Return the record on its way to its next attempt, or as a dead letter.
 
         What the broker refuses is refused each time.
@@ -93,7 +95,7 @@ class FailureHandler:
         return dead_letter(site, message, error, now_ms)
 
 
-def is_of_the_framework(error: Exception) -> bool:
+def is_of_the_framework(error: BaseException) -> bool:
     """Tell whether a store, a broker or the schema registry failed, whatever the record holds.
 
     A user's function raises none of these, and what the broker refuses of a record is its own.
@@ -103,7 +105,7 @@ def is_of_the_framework(error: Exception) -> bool:
 
 
 def dead_letter(
-    site: Site, message: Message, error: Exception, now_ms: int | None = None
+    site: Site, message: Message, error: BaseException, now_ms: int | None = None
 ) -> Output:
     """Return the record as it came, with headers that tell where it failed and why.
 
@@ -122,7 +124,7 @@ def dead_letter(
 
 
 def _next_attempt(
-    site: Site, message: Message, error: Exception, topic: str, now_ms: int, delay_ms: int
+    site: Site, message: Message, error: BaseException, topic: str, now_ms: int, delay_ms: int
 ) -> Output:
     """Return a record on its way to where it waits, for the task that it came from."""
     headers = _said_of(site, message, error, now_ms)
@@ -133,7 +135,7 @@ def _next_attempt(
     return (topic, message.value(), message.key(), partition, None, None, timestamp, headers)
 
 
-def _said_of(site: Site, message: Message, error: Exception, now_ms: int) -> Headers:
+def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) -> Headers:
     topic, partition, offset = _origin(message)
     headers: Headers = [
         *(message.headers() or ()),

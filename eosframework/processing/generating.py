@@ -15,7 +15,7 @@ The generated function for `filter → map_values → to`, shortened:
                 if filter2(v1):
                     v3 = map3(v1)
                     emit(("flights.late", encode(v3), m.key(), -1, None, None, t1, m.headers()))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 del out[mark:]
                 failed(site_of(error), m, error, out)
         return stream_time
@@ -87,7 +87,7 @@ class State(Protocol):
         ...
 
 
-Failed = Callable[[Site, Message, Exception, list[Output]], None]
+Failed = Callable[[Site, Message, BaseException, list[Output]], None]
 """Told about a record that failed; may append what stands for it, or raise."""
 
 
@@ -169,7 +169,8 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         return begin
 
     def _write_end(self, begin: int, *, receipts: bool = False, closes: bool = False) -> None:
-        self._line(2, "except Exception as error:")
+        # A function that calls sys.exit() fails its record, and ends no worker.
+        self._line(2, "except (Exception, SystemExit) as error:")
         self._line(3, "del out[mark:]")
         if self._used:
             self._line(3, "undo(journal, 0)")

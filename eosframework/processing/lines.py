@@ -108,7 +108,7 @@ class Lines:
         }
         self.lines[before:before] = lines
 
-    def _site_of(self, error: Exception) -> Site:
+    def _site_of(self, error: BaseException) -> Site:
         """The step whose line raised `error`: the traceback starts in the frame of `run`."""
         assert error.__traceback__ is not None
         return self._sites[error.__traceback__.tb_lineno]

@@ -104,5 +104,5 @@ def run(target: CompiledSource, messages: Any, failed: Any = None) -> list[Any]:
     return out
 
 
-def raising(site: Site, message: Any, error: Exception, out: list[Any]) -> None:
+def raising(site: Site, message: Any, error: BaseException, out: list[Any]) -> None:
     raise error

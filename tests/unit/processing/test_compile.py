@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -316,3 +317,13 @@ def test_an_error_is_one_line_that_every_encoding_takes(error: Exception, expect
     """The text of a user's exception ended the worker when its dead letter was encoded."""
     assert summary(error) == expected
     summary(error).encode()
+
+
+def test_a_function_that_calls_exit_fails_its_record_and_ends_nobody() -> None:
+    def leave(value: Any) -> Any:
+        return sys.exit(f"{value} is enough") if value == 2 else value
+
+    target = compiled(step(Operator.MAP_VALUES, leave, sink(), on_error=DEAD))
+    out = run(target, json_messages(1, 2, 3), FailureHandler())
+    assert [o[0] for o in out] == ["out", "dead", "out"]
+    assert dict(out[1][7])["eos.error"] == b"SystemExit: 2 is enough"
