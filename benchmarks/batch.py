@@ -186,5 +186,5 @@ def _schema() -> Any:
     return pa.schema([(name, getattr(pa, kind)()) for name, kind in SCHEMA.items()])
 
 
-def _refuse(_: object, __: object, error: Exception, ___: object) -> None:
+def _refuse(_: object, __: object, error: BaseException, ___: object) -> None:
     raise error

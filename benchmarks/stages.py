@@ -196,7 +196,7 @@ def _producer(session: Session) -> Producer:
     return producer
 
 
-def _refuse(_: object, __: object, error: Exception, ___: object) -> None:
+def _refuse(_: object, __: object, error: BaseException, ___: object) -> None:
     raise error
 
 
