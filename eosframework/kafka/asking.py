@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, EosError, StartRefused
+from eosframework.kafka.background import discard_admin
 from eosframework.kafka.properties import Role, client_properties, new_client
 
 Answer = TypeVar("Answer")
@@ -71,16 +72,27 @@ class AccessDenied(StartRefused):
 
 
 class Asking:
-    """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time."""
+    """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time.
+
+    The next question after one without an answer is put by a new client. One of librdkafka whose
+    connection broke while it was idle may not connect again for a question to a group's
+    coordinator, however often it is asked, until another of its connections changes (seen, 2.16).
+    """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._deadline_seconds = settings.request_timeout_seconds
         self._last_error: KafkaError | None = None
-        properties = client_properties(settings, Role.ADMIN)
-        properties["error_cb"] = self._remember
-        # Any: the stubs leave the futures' results open.
-        self._client: Any = new_client(AdminClient, properties)
+        self._connected: Any = None
+
+    @property
+    def _client(self) -> Any:
+        """The client; of any type, since the stubs leave the futures' results open."""
+        if self._connected is None:
+            properties = client_properties(self._settings, Role.ADMIN)
+            properties["error_cb"] = self._remember
+            self._connected = new_client(AdminClient, properties)
+        return self._connected
 
     def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the one answer of a call."""
@@ -152,7 +164,9 @@ class Asking:
 
     def _unreachable(self) -> ClusterUnreachable:
         self._client.poll(0)
-        last = self._last_error
+        last, self._last_error = self._last_error, None
+        discard_admin(self._connected)
+        self._connected = None
         reason = f" (last error: {last.str()})" if last else ""
         servers = self._settings.bootstrap_servers
         if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):

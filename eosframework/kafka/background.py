@@ -30,6 +30,15 @@ def discard(producer: Producer) -> threading.Thread:
     return thread
 
 
+def discard_admin(client: object) -> None:
+    """Give up an admin client on a thread of its own, which waits for what it still asks."""
+    threading.Thread(target=_let_go, args=(client,), name="eos-discard", daemon=True).start()
+
+
+def _let_go(_client: object) -> None:
+    """The client ends with the last reference to it, which is this one."""
+
+
 def _close(producer: Producer) -> None:
     # Its errors concern an epoch that is over: whatever it could still do has been fenced.
     with suppress(KafkaException, RuntimeError, SystemError):

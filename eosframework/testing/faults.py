@@ -6,9 +6,9 @@ of them fired, so that a fault that never happened cannot pass for one that was 
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,19 +75,25 @@ class _Armed:
     def __init__(self, fault: Fault, directory: Path) -> None:
         self._fault = fault
         self._directory = directory
-        self._hits = itertools.count(1)
+        self._hits = 0
+        self._lock = threading.Lock()
 
     def __call__(self, point: str) -> None:
-        # Points are hit from several threads: the count and its comparison must be one step.
-        if next(self._hits) != self._fault.hit or fired(point, self._directory):
-            return
-        marker = self._directory / f"{point}.fired"
-        marker.write_text(str(os.getpid()), encoding="ascii")
-        match self._fault.action:
-            case Action.KILL:
-                os.kill(os.getpid(), signal.SIGKILL)
-            case Action.STOP:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case Action.HOLD:
-                while not (self._directory / "release").exists():
-                    time.sleep(0.01)
+        # Points are hit from several threads. One that comes while the process is about to end or
+        # to stand still waits here: it would commit meanwhile.
+        with self._lock:
+            self._hits += 1
+            if self._hits != self._fault.hit or fired(point, self._directory):
+                return
+            marker = self._directory / f"{point}.fired"
+            marker.write_text(str(os.getpid()), encoding="ascii")
+            match self._fault.action:
+                case Action.KILL:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case Action.STOP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                case Action.HOLD:
+                    pass
+        if self._fault.action is Action.HOLD:
+            while not (self._directory / "release").exists():
+                time.sleep(0.01)

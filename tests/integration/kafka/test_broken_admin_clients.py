@@ -1,0 +1,31 @@
+"""An admin client whose connection broke while it was idle answers with the second question."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable
+from eosframework.kafka.admin import ClusterAdmin
+from tests.support.proxied import proxied_kafka
+
+IDLE_SECONDS = 3.0
+"""Behind a break, after which librdkafka was seen not to connect for a question any more."""
+
+
+def test_a_question_without_an_answer_is_not_the_last(tmp_path: Path) -> None:
+    properties = {"offsets.topic.num.partitions": "4"}
+    with proxied_kafka(tmp_path / "kafka", nodes=1, properties=properties) as cluster:
+        settings = KafkaSettings(
+            bootstrap_servers=cluster.bootstrap_servers, request_timeout_seconds=5
+        )
+        admin = ClusterAdmin(settings)
+        admin.describe_group("nobody")
+        for _ in range(2):
+            cluster.proxies[1].break_connections()
+            threading.Event().wait(IDLE_SECONDS)
+            try:
+                admin.describe_group("nobody")
+            except ClusterUnreachable:
+                assert admin.describe_group("nobody").members == ()
