@@ -163,10 +163,11 @@ class Asking:
         return error
 
     def _unreachable(self) -> ClusterUnreachable:
-        self._client.poll(0)
+        if self._connected is not None:
+            self._connected.poll(0)
+            discard_admin(self._connected)
+            self._connected = None
         last, self._last_error = self._last_error, None
-        discard_admin(self._connected)
-        self._connected = None
         reason = f" (last error: {last.str()})" if last else ""
         servers = self._settings.bootstrap_servers
         if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):

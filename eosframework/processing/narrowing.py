@@ -102,14 +102,9 @@ class Narrowing:
         return cls(1, until, Culprit(partition, offset, refused.error))
 
     @classmethod
-    def before(cls, records: int, positions: Mapping[TopicPartition, int]) -> Narrowing:
-        """Return what ends a transaction before a record that takes too long behind others.
-
-        Args:
-            records: that the transaction had by then, at least 1.
-            positions: of that record, and as far as the others were run.
-        """
-        return cls(records, dict(positions))
+    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Narrowing:
+        """Return what cuts transactions to so many records, but one at least, up to positions."""
+        return cls(max(1, records), dict(positions))
 
     @property
     def is_of_clock(self) -> bool:

@@ -304,7 +304,7 @@ class Task:
 
     def replay_alone(self) -> None:
         """The broker refuses something that may be of this task: replay it apart from others."""
-        self._narrowing = Narrowing(max(1, self.records_in_transaction), dict(self.positions))
+        self._narrowing = Narrowing.to(self.records_in_transaction, self.positions)
 
     def age_seconds(self) -> float:
         """Return for how long the open transaction has been open; 0 if there is none."""
@@ -495,9 +495,7 @@ class Task:
         except Overtime:
             if self.records_in_transaction <= 1 and self.bundle.is_alone(self):
                 raise self._outlasted(what) from None
-            self._narrowing = Narrowing(
-                max(1, self.records_in_transaction // 2), dict(self.positions)
-            )
+            self._narrowing = Narrowing.to(self.records_in_transaction // 2, self.positions)
             raise self._too_long(what) from None
         finally:
             self._stop_timer()
@@ -532,7 +530,7 @@ class Task:
         if not records and self.bundle.is_alone(self):
             return self._outlasted(describe(message))
         positions = {**self.positions, partition: message.offset() + (records == 0)}
-        self._narrowing = Narrowing.before(max(1, records), positions)
+        self._narrowing = Narrowing.to(records, positions)
         return self._too_long(describe(message))
 
     def _outlasted(self, what: str) -> RecordTooSlow:
