@@ -91,7 +91,9 @@ class _Armed:
                 case Action.KILL:
                     os.kill(os.getpid(), signal.SIGKILL)
                 case Action.STOP:
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    # A signal to the process may be taken by any of its threads, and until that
+                    # one has woken up, this one goes on and commits.
+                    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
                 case Action.HOLD:
                     pass
         if self._fault.action is Action.HOLD:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ def with_stopped_children() -> None:
 
     def make_stopped(self: Supervisor, run_child: Callable[[str], int], *rest: Any) -> None:
         def stand_still(instance: str) -> int:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             return run_child(instance)
 
         make(self, stand_still, *rest)
