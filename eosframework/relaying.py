@@ -18,9 +18,9 @@ from eosframework.database.outbox_slot import SlotSource
 from eosframework.database.outbox_table import TableSource
 from eosframework.errors import DatabaseAway
 from eosframework.kafka.access import registry_access
+from eosframework.kafka.acls import naming_what_is_needed
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.permissions import naming_what_is_needed
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
 from eosframework.kafka.statistics import ClientStatistics

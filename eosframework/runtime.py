@@ -19,10 +19,10 @@ from eosframework.errors import RunError
 from eosframework.forked import is_orphaned
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
+from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.guards import Facts, check_worker_start, written_topics
 from eosframework.kafka.input_log import KafkaInputLog
-from eosframework.kafka.ledger import RegistryLedger
+from eosframework.kafka.ledger import RegistryLedger, UnmarkedLedger
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.partitioners import require_fitting_partitioners
 from eosframework.kafka.purging import RecordPurger

@@ -8,13 +8,8 @@ from eosframework.config import Guarantee, Ids
 from eosframework.doctor.findings import Check, NotSeen, Observation, Severity
 from eosframework.doctor.mending import grant
 from eosframework.doctor.snapshot import Snapshot
-from eosframework.kafka.access import (
-    Access,
-    merged,
-    purging_access,
-    tables_access,
-    topic_access,
-)
+from eosframework.kafka.access import purging_access, tables_access, topic_access
+from eosframework.kafka.acls import Access, merged
 from eosframework.txnid import tables_group
 
 

@@ -1,83 +1,13 @@
-"""What the principal of a worker has to be allowed, where the cluster has an authorizer."""
+"""The ACLs that the principal of a worker or relay needs on a cluster with an authorizer."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from eosframework.config import Guarantee, Settings
+from eosframework.kafka.acls import Access, merged
 from eosframework.topology.graph import Graph
 from eosframework.txnid import TransactionalId, prefix, registry_topic, tables_group
-
-_INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
-"""Whoever is allowed one of these may Describe as well (StandardAuthorizerData, Kafka's docs)."""
-
-_ORDER = ("Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs")
-
-_OPTIONS = {
-    "Topic": "--topic",
-    "Group": "--group",
-    "TransactionalId": "--transactional-id",
-    "Cluster": "--cluster",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Operations on one resource, or on all whose name begins so.
-
-    Args:
-        kind: as Kafka's tools write it: Topic, Group, TransactionalId or Cluster.
-        name: None: the cluster, which has none.
-        operations: as Kafka's tools write them, for example DescribeConfigs.
-    """
-
-    kind: str
-    name: str | None
-    operations: tuple[str, ...]
-    is_prefix: bool = False
-
-    def __str__(self) -> str:
-        name = "" if self.name is None else f" {self.name}"
-        return f"{self.kind}{name}{'* (prefixed)' if self.is_prefix else ''}: {self.listed}"
-
-    @property
-    def granted(self) -> tuple[str, ...]:
-        """The operations to grant: those that no other one includes."""
-        if _INCLUDE_DESCRIBE.isdisjoint(self.operations):
-            return self.operations
-        return tuple(name for name in self.operations if name != "Describe")
-
-    @property
-    def listed(self) -> str:
-        """The operations to grant, for a sentence."""
-        return ", ".join(self.granted)
-
-    def missing(self, allowed: frozenset[str] | None) -> str:
-        """Return the operations that are not `allowed`; empty where brokers do not say."""
-        if allowed is None:
-            return ""
-        return " and ".join(name for name in self.granted if name not in allowed)
-
-    def as_data(self) -> dict[str, Any]:
-        """Return what to grant as plain data, for JSON."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "is_prefix": self.is_prefix,
-            "operations": list(self.granted),
-        }
-
-    def command(self, servers: str, principal: str) -> str:
-        """Return the command of Kafka's tools that grants it."""
-        words = ["kafka-acls.sh", "--bootstrap-server", servers, "--add"]
-        words += ["--allow-principal", principal]
-        words += [word for name in self.granted for word in ("--operation", name)]
-        words += [_OPTIONS[self.kind], *([] if self.name is None else [self.name])]
-        words += ["--resource-pattern-type", "prefixed"] if self.is_prefix else []
-        return shlex.join(words)
 
 
 def worker_access(
@@ -119,18 +49,6 @@ def relay_access(settings: Settings, topics: Iterable[str]) -> list[Access]:
         *map(topic_written, sorted(set(topics))),
         registry_access(name),
         *_transaction_access(name, settings, None),
-    ]
-
-
-def merged(needed: Iterable[Access]) -> list[Access]:
-    """Return one entry for each resource, in the order in which these come first."""
-    operations: dict[tuple[str, str | None, bool], dict[str, None]] = {}
-    for access in needed:
-        resource = access.kind, access.name, access.is_prefix
-        operations.setdefault(resource, {}).update(dict.fromkeys(access.operations))
-    return [
-        Access(kind, name, tuple(sorted(names, key=_ORDER.index)), is_prefix)
-        for (kind, name, is_prefix), names in operations.items()
     ]
 
 

@@ -182,6 +182,25 @@ class ClusterAdmin(Asking):
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
 
+    def delete_group(self, group: str) -> bool:
+        """Delete a group; one that does not exist is no error.
+
+        Returns:
+            False: the group has members, so the broker refused.
+        """
+        try:
+            self._ask_each(
+                lambda timeout: self._client.delete_consumer_groups(
+                    [group], request_timeout=timeout
+                ),
+                absent=(KafkaError.GROUP_ID_NOT_FOUND,),
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
+
     def describe_group(self, group: str) -> GroupFacts:
         """Return the live members of a consumer group, and what this principal may do with it."""
         described = self._ask_each(

@@ -12,28 +12,13 @@ from eosframework.errors import TransactionError
 from eosframework.kafka.background import discard
 from eosframework.kafka.defaults import idempotent_properties
 from eosframework.kafka.input_log import KafkaInputLog
-from eosframework.kafka.ledger import RegistryLedger
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing.ports import (
     Commit,
     Committed,
     FinishedRound,
-    Output,
     TransactionalOutput,
 )
-from eosframework.records import TopicPartition
-
-
-class UnmarkedLedger(RegistryLedger):
-    """A ledger that marks nothing.
-
-    Outside a transaction a marker would be there before the offset that it vouches for; a crash
-    between the two would look like a lost offset.
-    """
-
-    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        """Return None."""
-        return None
 
 
 class PlainOutput:

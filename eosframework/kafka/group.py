@@ -1,9 +1,12 @@
-"""How a worker is a member of its application's group."""
+"""Membership of a worker in its application's consumer group."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
+
+_CLIENT_ID = re.compile(r".*\.([1-9][0-9]*)-partitions-per-producer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,16 @@ class GroupSettings:
         if self.instance is not None:
             properties["group.instance.id"] = self.instance
         return properties
+
+
+def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
+    """Return the client id of a member."""
+    if partitions_per_producer == 1:
+        return client_id
+    return f"{client_id}.{partitions_per_producer}-partitions-per-producer"
+
+
+def shared_by(client_id: str) -> int:
+    """Return how many partitions share a producer of a member."""
+    found = _CLIENT_ID.fullmatch(client_id)
+    return 1 if found is None else int(found[1])

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.access import Access, worker_access
+from eosframework.kafka.access import worker_access
+from eosframework.kafka.acls import Access, naming_what_is_needed, refuse_denied
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts, Values, size_limits
 from eosframework.kafka.fencing import fence, live_ids
@@ -25,7 +26,6 @@ from eosframework.kafka.leases import (
 )
 from eosframework.kafka.ledger import refuse_lost_offsets
 from eosframework.kafka.own_topics import changelog_topics, refuse_unfit_topics
-from eosframework.kafka.permissions import naming_what_is_needed, refuse_denied
 from eosframework.kafka.properties import CLIENT_ID
 from eosframework.kafka.registry import (
     APPLICATION,

@@ -202,3 +202,15 @@ def refuse_lost_offsets(
         f"go on: eosframework positions set APP {examples}. To process everything again on "
         f"purpose, use another application name"
     )
+
+
+class UnmarkedLedger(RegistryLedger):
+    """A ledger that marks nothing.
+
+    Outside a transaction a marker would be there before the offset that it vouches for; a crash
+    between the two would look like a lost offset.
+    """
+
+    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
+        """Return None."""
+        return None

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
+from eosframework.kafka.acls import unwritable
 from eosframework.kafka.background import DRAIN
 from eosframework.kafka.deadline import Deadline
 from eosframework.kafka.missing_outputs import MissingOutputs
-from eosframework.kafka.permissions import unwritable
 from eosframework.kafka.positions import to_kafka
 from eosframework.kafka.producer import TransactionalProducer
 from eosframework.kafka.states import State

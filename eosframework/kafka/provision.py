@@ -9,7 +9,8 @@ from typing import Any
 
 from eosframework.config import Ids, Settings
 from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
-from eosframework.kafka.access import Access, worker_access
+from eosframework.kafka.access import worker_access
+from eosframework.kafka.acls import Access
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.guards import (

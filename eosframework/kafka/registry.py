@@ -28,16 +28,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.config import Ids, KafkaSettings
-from eosframework.errors import ClusterUnreachable, ConfigurationError, StartRefused
+from eosframework.errors import StartRefused
 from eosframework.kafka.access import registry_access
+from eosframework.kafka.acls import refuse_denied
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.decided import settled_end
-from eosframework.kafka.permissions import refuse_denied
-from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.snapshot import read_ranges
+from eosframework.kafka.writer import write_records
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, registry_topic
@@ -248,29 +247,10 @@ class Registry:
         """
         if not entries:
             return
-        failures: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: Any) -> None:
-            if error is not None:
-                failures.append(error)
-
-        properties = client_properties(self._settings, Role.PRODUCER)
-        producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
-        for key, value in entries.items():
-            written = None if value is None else orjson.dumps(value)
-            producer.produce(self.topic, written, key, on_delivery=delivered)
-        unsent = producer.flush(self._settings.request_timeout_seconds)
-        if failures:
-            raise ConfigurationError(
-                f"the registry {self.topic!r} was not written: {failures[0].str()}; allow this "
-                f"principal Write and Describe on it"
-            ) from KafkaException(failures[0])
-        if unsent:
-            raise ClusterUnreachable(
-                f"the registry {self.topic!r} at {self._settings.bootstrap_servers} did not "
-                f"acknowledge {unsent} entries within "
-                f"{self._settings.request_timeout_seconds:g} s; are its replicas in sync?"
-            )
+        values = {
+            key: None if value is None else orjson.dumps(value) for key, value in entries.items()
+        }
+        write_records(self._settings, self.topic, values)
 
     def committed_marker(self, sub_topology: str, partition: TopicPartition) -> Output:
         """Return what to write in the first transaction of a partition."""

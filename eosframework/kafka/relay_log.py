@@ -6,15 +6,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
-
 from eosframework.config import KafkaSettings
 from eosframework.kafka.access import topic_written
+from eosframework.kafka.acls import naming_what_is_needed
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.permissions import naming_what_is_needed
-from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.snapshot import read_ranges
+from eosframework.kafka.writer import create_by_use
 from eosframework.outbox.ports import ID_HEADER, SentMessages
 from eosframework.outbox.position import RelayPosition, position_key
 from eosframework.processing.ports import Message, Output
@@ -89,15 +87,9 @@ class RegistryPositions:
             name for name, found in self._admin.describe_topics(topics).items() if not found.exists
         ]
 
-    def _create_by_use(self, topics: Sequence[str]) -> bool:
+    def _create_by_use(self, topics: list[str]) -> bool:
         """Ask for topics as a producer does: brokers create them if they are set to."""
-        producer = new_client(Producer, client_properties(self._settings, Role.PRODUCER))
-        try:
-            for topic in topics:
-                producer.list_topics(topic, timeout=self._settings.request_timeout_seconds)
-        except KafkaException:
-            return False
-        return any(
+        return create_by_use(self._settings, topics) and any(
             values is not None and values.get("auto.create.topics.enable") == "true"
             for values in self._admin.broker_settings().values()
         )

@@ -20,13 +20,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
-
 from eosframework import failpoints
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, StartRefused
 from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.asking import Asking
 from eosframework.kafka.fencing import IdsOf, fence, refuse_members
 from eosframework.kafka.registry import RESET, Registered, Registry, committed_key, topic_key
 from eosframework.records import Position
@@ -93,9 +90,12 @@ def take_out(
     failpoints.hit("reset.after_mark")
     fence(reset.ids_of, settings, registry)
     failpoints.hit("reset.after_fence")
-    cleaner = _Cleaner(settings.kafka)
     for group in reset.groups:
-        cleaner.delete_group(group)
+        if not admin.delete_group(group):
+            raise StartRefused(
+                f"group {group!r} got a member while the application was reset; stop it, and "
+                f"finish the reset: eosframework reset APP"
+            )
     failpoints.hit("reset.after_groups")
     if reset.topics:
         admin.delete_topics(reset.topics)
@@ -126,31 +126,6 @@ def start_again(reset: KafkaReset, admin: ClusterAdmin, registry: Registry) -> N
             remembered[key] = {"topic_id": topic_id}
     registry.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
     registry.refresh()
-
-
-class _Cleaner(Asking):
-    """Deletes consumer groups."""
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group; one that does not exist is no error (R4).
-
-        Raises:
-            StartRefused: it has members.
-        """
-        try:
-            self._ask_each(
-                lambda timeout: self._client.delete_consumer_groups(
-                    [group], request_timeout=timeout
-                ),
-                absent=(KafkaError.GROUP_ID_NOT_FOUND,),
-            )
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.NON_EMPTY_GROUP:
-                raise StartRefused(
-                    f"group {group!r} got a member while the application was reset; stop it, and "
-                    f"finish the reset: eosframework reset APP"
-                ) from error
-            raise
 
 
 def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:

@@ -12,26 +12,11 @@ over: all members of its generation have joined by then, and each tells its numb
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 
 from eosframework.errors import RunError, StartRefused
+from eosframework.kafka.group import shared_by
 from eosframework.kafka.registry import Registered, sharing_key
-
-_CLIENT_ID = re.compile(r".*\.([1-9][0-9]*)-partitions-per-producer")
-
-
-def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
-    """Return the client id of a member."""
-    if partitions_per_producer == 1:
-        return client_id
-    return f"{client_id}.{partitions_per_producer}-partitions-per-producer"
-
-
-def shared_by(client_id: str) -> int:
-    """Return how many partitions share a producer of a member."""
-    found = _CLIENT_ID.fullmatch(client_id)
-    return 1 if found is None else int(found[1])
 
 
 def refuse_other_sharing(partitions_per_producer: int, client_ids: Collection[str]) -> None:

@@ -16,10 +16,9 @@ from eosframework.kafka.defaults import (
     producer_properties,
 )
 from eosframework.kafka.facts import SizeLimits
-from eosframework.kafka.group import GroupSettings
+from eosframework.kafka.group import GroupSettings, sharing_client_id
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.properties import Role, client_properties, new_client
-from eosframework.kafka.sharing import sharing_client_id
 from eosframework.txnid import tables_group
 
 NOTHING_KNOWN = SizeLimits()

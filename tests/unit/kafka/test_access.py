@@ -6,9 +6,9 @@ import pytest
 
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.access import Access, merged, relay_access
+from eosframework.kafka.access import relay_access
+from eosframework.kafka.acls import Access, merged, naming_what_is_needed, refuse_denied
 from eosframework.kafka.asking import AccessDenied
-from eosframework.kafka.permissions import naming_what_is_needed, refuse_denied
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
 

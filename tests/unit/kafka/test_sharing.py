@@ -14,13 +14,13 @@ from eosframework.errors import (
     RunError,
     StartRefused,
 )
+from eosframework.kafka.group import sharing_client_id
 from eosframework.kafka.leases import task_names
 from eosframework.kafka.ledger import RegistryLedger, former_ids
 from eosframework.kafka.registry import Registered, Registry, interpret
 from eosframework.kafka.sharing import (
     refuse_other_sharing,
     shared_by,
-    sharing_client_id,
     sharing_entries,
 )
 from eosframework.records import TopicPartition
