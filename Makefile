@@ -30,7 +30,7 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard $(SYSTEM_CERTIFICATES)),1,0)
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: .venv ## Run real flights through killed workers and read the verdict
@@ -118,6 +118,18 @@ docs: .venv ## Write the generated pages of docs/ again
 lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) $(EXTRAS) -o requirements/users.lock
 	$(COMPILE) $(EXTRAS) --extra dev -o requirements/dev.lock
+	$(MAKE) bill-of-materials
+
+.PHONY: bill-of-materials
+bill-of-materials: .venv ## Write the bill of materials of the locked packages and jars again
+	$(BIN)/python -m tests.support.bill_of_materials
+
+AUDIT ?=
+
+.PHONY: audit-dependencies
+audit-dependencies: .venv ## Fail if a locked package has a known vulnerability; asks a feed: AUDIT=
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+		--requirement requirements/dev.lock --requirement requirements/users.lock $(AUDIT)
 
 .PHONY: clean
 clean: ## Remove what make made; broker data and downloaded jars stay
