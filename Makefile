@@ -83,6 +83,10 @@ containers: .venv ## Run the tests of the core against Kafka and PostgreSQL in c
 local-images: .venv ## Build what stands in for official images where no registry is reached
 	$(BIN)/python -m tests.support.local_images
 
+.PHONY: pin-images
+pin-images: .venv ## Write the digests of the images that docker/ uses behind their tags
+	$(BIN)/python -m tests.support.pinned_images
+
 .PHONY: faults
 faults: .venv ## Run the tests that kill, stop and cut
 	$(PYTEST) tests/faults
