@@ -30,7 +30,7 @@ export UV_SYSTEM_CERTS ?= $(if $(wildcard $(SYSTEM_CERTIFICATES)),1,0)
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: .venv ## Run real flights through killed workers and read the verdict
@@ -83,6 +83,10 @@ containers: .venv ## Run the tests of the core against Kafka and PostgreSQL in c
 local-images: .venv ## Build what stands in for official images where no registry is reached
 	$(BIN)/python -m tests.support.local_images
 
+.PHONY: pin-images
+pin-images: .venv ## Write the digests of the images that docker/ uses behind their tags
+	$(BIN)/python -m tests.support.pinned_images
+
 .PHONY: faults
 faults: .venv ## Run the tests that kill, stop and cut
 	$(PYTEST) tests/faults
@@ -118,6 +122,18 @@ docs: .venv ## Write the generated pages of docs/ again
 lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) $(EXTRAS) -o requirements/users.lock
 	$(COMPILE) $(EXTRAS) --extra dev -o requirements/dev.lock
+	$(MAKE) bill-of-materials
+
+.PHONY: bill-of-materials
+bill-of-materials: .venv ## Write the bill of materials of the locked packages and jars again
+	$(BIN)/python -m tests.support.bill_of_materials
+
+AUDIT ?=
+
+.PHONY: audit-dependencies
+audit-dependencies: .venv ## Fail if a locked package has a known vulnerability; asks a feed: AUDIT=
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+		--requirement requirements/dev.lock --requirement requirements/users.lock $(AUDIT)
 
 .PHONY: clean
 clean: ## Remove what make made; broker data and downloaded jars stay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from eosframework.errors import ConfigurationError
 
 SECRETS_DIRECTORY = "EOS_SECRETS_DIR"
 """Names a directory with a file for each secret, as Kubernetes and Docker mount them."""
+
+_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+"""Permissions that the file of a secret must not give."""
 
 _SECRET = re.compile(r"password|passphrase|secret|jaas|\.pem$|oauthbearer\.config|_key$|token$")
 
@@ -31,14 +35,15 @@ def read_secrets(directory: Path, sections: list[str]) -> dict[str, Any]:
     """Return what the files of a directory say, by section.
 
     A file goes by the name of its setting, `database.dsn` or `kafka.properties.sasl.password`, and
-    holds its value; a line break at its end does not count. Other files are somebody else's.
+    holds its value; a line break at its end does not count. Files of other names are ignored.
 
     Args:
         directory: with the files.
         sections: of the settings.
 
     Raises:
-        ConfigurationError: the directory or a file cannot be read.
+        ConfigurationError: the directory or a file cannot be read, or other users of the machine
+            may read or change a file; names it, and not its content.
     """
     values: dict[str, Any] = {}
     try:
@@ -46,15 +51,43 @@ def read_secrets(directory: Path, sections: list[str]) -> dict[str, Any]:
         for file in files:
             section, dot, name = file.name.partition(".")
             if dot and section in sections:
-                _take(values.setdefault(section, {}), name, file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error.reason
-        named = error.filename if isinstance(error, OSError) else "a file in it"
+                _take(values.setdefault(section, {}), name, _read_secret(file))
+    except OSError as error:
         raise ConfigurationError(
-            f"{SECRETS_DIRECTORY}={directory}: {named} cannot be read ({reason}); expected a "
-            f"directory with a file for each secret, for example database.dsn"
+            f"{SECRETS_DIRECTORY}={directory}: {error.filename} cannot be read "
+            f"({error.strerror}); expected a directory with a file for each secret, for example "
+            f"database.dsn"
         ) from error
     return values
+
+
+def _read_secret(file: Path) -> str:
+    _refuse_open(file)
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        # Not chained: the error shows the bytes.
+        raise ConfigurationError(
+            f"file {file} cannot be read as UTF-8 text; expected the value of the setting "
+            f"{file.name} alone"
+        ) from None
+
+
+def _refuse_open(file: Path) -> None:
+    """Raise if users besides the file's owner and group may read it, or its group may change it.
+
+    A directory that only its owner may enter protects what is in it. Symbolic links are followed:
+    Kubernetes mounts a Secret as links into a directory that it replaces.
+    """
+    target = file.resolve()
+    mode = stat.S_IMODE(target.stat().st_mode)
+    is_enterable = target.parent.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    if mode & _OPEN and is_enterable:
+        raise ConfigurationError(
+            f"file {file} holds a secret, and its mode {mode:04o} lets other users read or change "
+            f"it; run `chmod 600 {file}`, or mount it with mode 0440 (Kubernetes: defaultMode and "
+            f"fsGroup; Docker: uid, gid and mode of the secret)"
+        )
 
 
 def _take(section: dict[str, Any], name: str, text: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from eosframework.embedded.ports import free_ports
 from tests.support.debian_packages import require_programs
+from tests.support.local_images import IMAGES
 
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _PORTS = ("KAFKA_PORT", "POSTGRES_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
@@ -31,7 +32,9 @@ def docker_environment(host: str, directory: Path) -> dict[str, str]:
     assert docker is not None
     _write_program(directory / "docker", _docker_script(docker))
     ports = map(str, free_ports(len(_PORTS)))
-    own = {
+    # What stands in for an official image has its tag, and never its digest.
+    images = {f"{name.upper()}_IMAGE": image.tag for name, image in IMAGES.items()}
+    own = images | {
         "DOCKER_HOST": host,
         "DOCKER_BUILDKIT": "0",
         "COMPOSE_PROJECT_NAME": f"eos{uuid.uuid4().hex[:8]}",
@@ -64,6 +67,7 @@ esac
 
 def _build_arguments() -> list[str]:
     found = [f"PIP_INDEX_URL={url}" for name in ("PIP_INDEX_URL",) if (url := os.environ.get(name))]
+    found.append(f"BASE_IMAGE={IMAGES['python'].tag}")
     if certificates := "".join(f.read_text() for f in sorted(_CERTIFICATES.glob("*.crt"))):
         found.append(f"CERTIFICATES={certificates}")
     return [f"--build-arg={argument}" for argument in found]

@@ -88,7 +88,7 @@ class Guarded:
         for way, (servers, public, secret) in _ways(broker, token_endpoint).items():
             kafka = {"bootstrap_servers": servers, "properties": public}
             self.folder.write(f"{way}.yaml", yaml.safe_dump({"kafka": kafka}))
-            (directory / way).mkdir()
+            (directory / way).mkdir(mode=0o700)
             for name, value in secret.items():
                 self.folder.write(f"{way}/kafka.properties.{name}", value + "\n")
 

@@ -13,6 +13,7 @@ from tests.support.pipeline import wait_until
 from tests.support.programs import REPOSITORY
 from tests.support.terminal import Terminal, blocks, terminal
 
+IMAGE = "eosframework:0.1.0"
 PAGE = REPOSITORY / "docs" / "howto" / "production.md"
 
 
@@ -40,7 +41,7 @@ def test_the_rehearsal_runs_as_it_is_written(shell: Terminal) -> None:
             inspect(shell)
         printed[block] = shell.run(block)
     stopped = next(out for block, out in printed.items() if "docker compose stop" in block)
-    assert stopped.count("eosframework:latest: 0\n") == 2, stopped
+    assert stopped.count(f"{IMAGE}: 0\n") == 2, stopped
     verdict = next(out for block, out in printed.items() if "verdict()" in block)
     assert verdict.endswith("0|0\n")
 
@@ -58,5 +59,5 @@ def inspect(shell: Terminal) -> None:
         assert "sh -c" not in first
     started = shell.run("docker compose logs --no-color worker").count("http_serving")
     assert started >= 4, "two processes, started twice: the worker was killed in between"
-    layers = shell.run("docker history --no-trunc eosframework")
+    layers = shell.run("docker history --no-trunc " + IMAGE)
     assert "BEGIN CERTIFICATE" not in layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,21 @@ DSN = "postgresql://user:secret@host/name"
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "secrets"
-    place.mkdir()
+    place.mkdir(mode=0o700)
     monkeypatch.setenv("EOS_SECRETS_DIR", str(place))
     return place
+
+
+@pytest.fixture
+def open_directory(directory: Path) -> Path:
+    directory.chmod(0o755)
+    return directory
+
+
+def write(file: Path, content: str, mode: int) -> Path:
+    file.write_text(content)
+    file.chmod(mode)
+    return file
 
 
 def test_a_file_goes_by_the_name_of_its_setting(directory: Path, tmp_path: Path) -> None:
@@ -59,9 +72,54 @@ def test_a_directory_that_is_not_there_is_named(
 
 def test_a_file_that_is_not_text_is_refused_without_what_it_holds(directory: Path) -> None:
     (directory / "database.dsn").write_bytes(b"\xff\xfesecret")
-    with pytest.raises(ConfigurationError, match="cannot be read") as raised:
+    with pytest.raises(ConfigurationError, match=r"file \S+database\.dsn cannot be read") as raised:
         load_settings()
-    assert "secret\\" not in str(raised.value)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert not [each for each in ("xff", "xfe", "secret'") if each in shown]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o440, 0o640])
+def test_a_file_for_its_owner_and_group_is_taken(open_directory: Path, mode: int) -> None:
+    write(open_directory / "database.dsn", DSN, mode)
+    assert load_settings().database.dsn is not None
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o444, 0o604, 0o602, 0o660, 0o666])
+@pytest.mark.parametrize("name", ["database.dsn", "kafka.properties.sasl.password"])
+def test_a_file_that_others_may_read_or_change_is_refused_by_name_and_mode(
+    open_directory: Path, name: str, mode: int
+) -> None:
+    write(open_directory / name, SECRET, mode)
+    with pytest.raises(
+        ConfigurationError, match=rf"file \S+{name} .*mode {mode:04o}.*chmod"
+    ) as raised:
+        load_settings()
+    assert SECRET not in str(raised.value)
+
+
+def test_a_directory_for_its_owner_alone_protects_its_files(directory: Path) -> None:
+    write(directory / "database.dsn", DSN, 0o644)
+    assert load_settings().database.dsn is not None
+
+
+def test_a_file_of_another_name_may_be_open(open_directory: Path) -> None:
+    write(open_directory / "ca.pem", "x", 0o644)
+    assert load_settings().database.dsn is None
+
+
+def test_a_secret_is_read_as_kubernetes_mounts_it(open_directory: Path) -> None:
+    written = open_directory / "..2026_11_22"
+    written.mkdir(mode=0o755)
+    (open_directory / "..data").symlink_to(written.name)
+    (open_directory / "database.dsn").symlink_to("..data/database.dsn")
+    write(written / "database.dsn", DSN, 0o440)
+    dsn = load_settings().database.dsn
+    assert dsn is not None
+    assert dsn.get_secret_value() == DSN
+
+    (written / "database.dsn").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="defaultMode"):
+        load_settings()
 
 
 def test_a_name_that_is_wrong_is_told_with_its_file(directory: Path) -> None:

@@ -14,7 +14,7 @@ from eosframework.cli import _register, app
 from eosframework.config import Settings, load_settings
 from tests.unit.deployment.files import COMPOSE_FILES, DOCKER, command_lines, compose, variables
 
-OURS = "${EOSFRAMEWORK_IMAGE:-eosframework:latest}"
+OURS = "${EOSFRAMEWORK_IMAGE:-eosframework:0.1.0}"
 
 
 def test_every_variable_that_is_set_is_a_setting() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
-from eosframework.config import Settings
-from tests.unit.deployment.files import kubernetes_objects, pods
+from eosframework.config import Settings, load_settings
+from tests.unit.deployment.files import DOCKER, kubernetes_objects, pods
 
 OBJECTS = kubernetes_objects()
 
@@ -70,9 +73,36 @@ def test_what_runs_on_is_probed_and_given_time_to_stop(maker: str, name: str) ->
         assert asked == path
 
 
-def test_no_secret_is_in_the_files() -> None:
+def test_no_secret_is_in_the_files_or_in_variables() -> None:
     assert not [found for found in OBJECTS if found["kind"] == "Secret"]
     for _, pod in pods():
         for container in pod["containers"]:
-            for variable in container.get("env", ()):
-                assert variable["name"] != "EOS_DATABASE__DSN" or "secretKeyRef" in str(variable)
+            assert "envFrom" not in container
+            assert not re.search("secretKeyRef|DSN|PASSWORD", str(container["env"]))
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()), ids=lambda value: str(value)[:20])
+def test_secrets_are_files_that_the_program_reads(
+    name: str, pod: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [container] = pod["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    [mount] = [m for m in container["volumeMounts"] if m["name"] == "secrets"]
+    assert mount["mountPath"] == variables["EOS_SECRETS_DIR"]
+    assert mount["readOnly"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "secrets"]
+    # The kubelet gives the files to root and to the group of the pod.
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+
+    for item in volume["secret"]["items"]:
+        (tmp_path / item["path"]).write_text("postgresql://database/flights")
+        (tmp_path / item["path"]).chmod(volume["secret"]["defaultMode"])
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("EOS_SECRETS_DIR", str(tmp_path))
+    assert load_settings().database.dsn is not None, name
+
+
+def test_every_file_is_applied() -> None:
+    folder = DOCKER / "kubernetes"
+    applied = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    assert {*applied, "kustomization.yaml"} == {file.name for file in folder.iterdir()}
