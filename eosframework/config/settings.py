@@ -417,7 +417,11 @@ class Settings(BaseSettings):
     """All settings of a worker."""
 
     model_config = SettingsConfigDict(
-        env_prefix="EOS_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix="EOS_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)
