@@ -15,6 +15,7 @@ EosError
 │   ├── PositionLost            the next offset to read is gone from the log
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
 │   ├── StateUnwritable         the disk does not take what a store has to write
+│   ├── OutputLost              stdout did not take what a command printed
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── DatabaseFault               what a database reports to the persister or relay that uses it
@@ -110,6 +111,10 @@ class StateDamaged(RunError):
 
 class StateUnwritable(RunError):
     """The disk refused a store's directory or what had to be written there."""
+
+
+class OutputLost(RunError):
+    """The stdout of a command is full, closed or broken."""
 
 
 class ComponentFailed(RunError):

@@ -30,8 +30,7 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth += 1
         try:
             if self._depth > DEEPEST:
-                event: yaml.Event = self.peek_event()  # pyright: ignore[reportUnknownMemberType]
-                raise _too_deep(event.start_mark)
+                raise _too_deep(cast(Any, self).peek_event().start_mark)
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
