@@ -11,6 +11,8 @@ from typing import Self
 
 BEGINNING = b"GET /state HTTP/1.1\r\nHost: localhost\r\nX-More: "
 ROUND_SECONDS = 1.0
+APART_SECONDS = 0.002
+"""Connections that come all at once wait in the kernel, which sets some of them back for long."""
 
 
 def allow_descriptors(count: int) -> int:
@@ -26,7 +28,7 @@ def allow_descriptors(count: int) -> int:
 class Client:
     """One of them; `is_made`: the server, or its backlog, has taken the connection."""
 
-    socket: socket.socket
+    socket: socket.socket | None
     is_made: bool = False
 
 
@@ -41,7 +43,7 @@ class SlowClients:
     def __init__(self, address: str, count: int) -> None:
         host, _, port = address.rpartition(":")
         self._address = host, int(port)
-        self._clients = [self._connect() for _ in range(count)]
+        self._clients = [Client(None)] * count
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slow-clients")
         self.made = 0
@@ -61,9 +63,12 @@ class SlowClients:
             self._clients = [self._go_on(client) for client in self._clients]
             self._ends.wait(max(0.0, began + ROUND_SECONDS - time.monotonic()))
         for client in self._clients:
-            client.socket.close()
+            if client.socket is not None:
+                client.socket.close()
 
     def _go_on(self, client: Client) -> Client:
+        if client.socket is None:
+            return self._connect()
         try:
             client.socket.send(b"x" if client.is_made else BEGINNING)
         except BlockingIOError:  # it waits in the server's backlog
@@ -77,6 +82,7 @@ class SlowClients:
         return client
 
     def _connect(self) -> Client:
+        self._ends.wait(APART_SECONDS)
         client = socket.socket()
         client.setblocking(False)
         client.connect_ex(self._address)
