@@ -15,6 +15,7 @@ EosError
 │   ├── PositionLost            the next offset to read is gone from the log
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
 │   ├── StateUnwritable         the disk does not take what a store has to write
+│   ├── SchemasRefused          the schema registry does not let this process go on
 │   ├── OutputLost              stdout did not take what a command printed
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
@@ -29,7 +30,7 @@ EosError
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
     │   ├── TransactionTooLong  the same, and the same records would outlast it again
-    │   └── SchemasAway         the same: the schema registry did not answer for a record
+    │   └── SchemasAway         the same: the schema registry cannot answer for a record yet
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
     ├── OutcomeUnknown          the transaction may or may not be committed
@@ -111,6 +112,10 @@ class StateDamaged(RunError):
 
 class StateUnwritable(RunError):
     """The disk refused a store's directory or what had to be written there."""
+
+
+class SchemasRefused(RunError):
+    """The schema registry refuses what no record is to blame for, and would again."""
 
 
 class OutputLost(RunError):
@@ -203,7 +208,7 @@ class TransactionTooLong(TransactionAborted):
 
 
 class SchemasAway(TransactionAborted):
-    """The schema registry did not answer, so a record can be neither read nor written yet."""
+    """The schema registry cannot answer for now; a record can be neither read nor written yet."""
 
 
 class TaskFenced(TransactionError):
