@@ -5,6 +5,7 @@ EosError
 │   ├── ConfigurationError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
+│   │   └── ControlTopicDamaged an entry of the control topic cannot be read
 │   ├── ClusterUnreachable
 │   ├── SchemasUnusable         the schema registry cannot be reached, or lacks what is needed
 │   └── DatabaseUnusable        it cannot be connected to, or lacks what is needed
@@ -64,6 +65,10 @@ class TopologyError(UserError):
 
 class StartRefused(UserError):
     """Starting would break the guarantee, so nothing was started."""
+
+
+class ControlTopicDamaged(StartRefused):
+    """An entry of the control topic, which the application must remember, cannot be read."""
 
 
 class ClusterUnreachable(UserError):
