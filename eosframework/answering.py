@@ -84,7 +84,8 @@ def asked_worker(
     else:
         observer = transforms_observer(identity, health, statistics, shared, longest_seconds)
     state = StatePages(graph, shared, task_counts(graph, facts.partitions), partition_of)
-    with serving(address, {**observer.pages, "state": state.page}):
+    pages = {**observer.pages, "state": state.page}
+    with serving(address, pages, hosts=settings.worker.http_hosts):
         yield AskedWorker(shared, statistics, observer.turn)
 
 
@@ -104,5 +105,6 @@ def asked_relay(address: str, settings: Settings, stuck_seconds: float) -> Gener
     health = Health(settings.worker.transaction_timeout_seconds, stuck_seconds)
     identity = Identity(settings.outbox.name, Process.RELAY)
     observer = relay_observer(identity, health, statistics)
-    with serving(address, observer.pages, setting="outbox.http_address"):
+    hosts = settings.outbox.http_hosts
+    with serving(address, observer.pages, hosts=hosts, setting="outbox.http_address"):
         yield AskedRelay(statistics, observer.turn)

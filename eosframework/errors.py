@@ -5,6 +5,7 @@ EosError
 │   ├── ConfigurationError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
+│   │   └── ControlTopicDamaged an entry of the control topic cannot be read
 │   ├── ClusterUnreachable
 │   ├── SchemasUnusable         the schema registry cannot be reached, or lacks what is needed
 │   └── DatabaseUnusable        it cannot be connected to, or lacks what is needed
@@ -15,6 +16,8 @@ EosError
 │   ├── PositionLost            the next offset to read is gone from the log
 │   ├── StateDamaged            files of a store cannot be read; without them it is rebuilt
 │   ├── StateUnwritable         the disk does not take what a store has to write
+│   ├── SchemasRefused          the schema registry does not let this process go on
+│   ├── OutputLost              stdout did not take what a command printed
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── DatabaseFault               what a database reports to the persister or relay that uses it
@@ -28,7 +31,7 @@ EosError
     ├── TransactionAborted      abort, drop the batch's effects, recycle, rewind
     │   ├── DataRejected        the same, and the same data will be rejected again
     │   ├── TransactionTooLong  the same, and the same records would outlast it again
-    │   └── SchemasAway         the same: the schema registry did not answer for a record
+    │   └── SchemasAway         the same: the schema registry cannot answer for a record yet
     ├── TaskFenced              this producer is no longer the owner of its transactional.id
     │   └── IdExpired           the brokers forgot the transactional.id, which was idle for long
     ├── OutcomeUnknown          the transaction may or may not be committed
@@ -62,6 +65,10 @@ class TopologyError(UserError):
 
 class StartRefused(UserError):
     """Starting would break the guarantee, so nothing was started."""
+
+
+class ControlTopicDamaged(StartRefused):
+    """An entry of the control topic, which the application must remember, cannot be read."""
 
 
 class ClusterUnreachable(UserError):
@@ -110,6 +117,14 @@ class StateDamaged(RunError):
 
 class StateUnwritable(RunError):
     """The disk refused a store's directory or what had to be written there."""
+
+
+class SchemasRefused(RunError):
+    """The schema registry refuses what no record is to blame for, and would again."""
+
+
+class OutputLost(RunError):
+    """The stdout of a command is full, closed or broken."""
 
 
 class ComponentFailed(RunError):
@@ -198,7 +213,7 @@ class TransactionTooLong(TransactionAborted):
 
 
 class SchemasAway(TransactionAborted):
-    """The schema registry did not answer, so a record can be neither read nor written yet."""
+    """The schema registry cannot answer for now; a record can be neither read nor written yet."""
 
 
 class TaskFenced(TransactionError):

@@ -122,6 +122,8 @@ def _be_the_child(work: Callable[[], int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # A stdout that is full must not let the child go on as its parent.
+            os._exit(code)

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -65,9 +65,11 @@ def ended_at_once(arguments: Sequence[str]) -> Generator[None]:
     """Let SIGINT end this process with a line and `EXIT_CODE` for the length of the block."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        os.write(2, f"{chr(10) if os.isatty(2) else ''}error: {line()}\n".encode())
+        with suppress(OSError):
+            os.write(2, f"{chr(10) if os.isatty(2) else ''}error: {line()}\n".encode())
         if "--json" in arguments:
-            os.write(1, json.dumps({"error": line()}).encode() + b"\n")
+            with suppress(OSError):
+                os.write(1, json.dumps({"error": line()}).encode() + b"\n")
         os._exit(EXIT_CODE)
 
     before = signal.signal(signal.SIGINT, end)

@@ -30,10 +30,17 @@ def configure_logs(settings: LogSettings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=not on_terminal),
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=24,
+            # Others show local variables, and secrets are among them.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
         if on_terminal
         else structlog.processors.JSONRenderer()
     )
+    # The console's renderer prints tracebacks itself.
+    tracebacks = [] if on_terminal else [structlog.processors.format_exc_info]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -44,7 +51,11 @@ def configure_logs(settings: LogSettings) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *tracebacks,
+                renderer,
+            ],
         )
     )
     handler.addFilter(_Repetitions())

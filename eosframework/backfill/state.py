@@ -15,6 +15,7 @@ from eosframework.backfill.job import (
     files_key,
     job_key,
 )
+from eosframework.errors import ControlTopicDamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,18 @@ def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
     """Return what a registry holds of a job; None: there is none of that name."""
     if job_key(name) not in entries:
         return None
+    try:
+        return _read(name, entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ControlTopicDamaged(
+            f"an entry of backfill job {name!r} in the control topic cannot be read "
+            f"({type(error).__name__}: {error}); its key begins with {job_key(name)!r}. Read the "
+            f"topic from its beginning and write the last good value of that key again; and allow "
+            f"only the application to write to the topic"
+        ) from error
+
+
+def _read(name: str, entries: Mapping[str, Any]) -> JobState:
     job = Job.from_entry(entries[job_key(name)])
     ends: dict[str, tuple[int, ...]] = {}
     tasks: dict[tuple[str, int], TaskProgress] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -16,7 +17,8 @@ import typer
 import typer.core
 
 from eosframework import interrupted
-from eosframework.errors import EosError
+from eosframework.cli.stdout import guarded_stdout
+from eosframework.errors import EosError, OutputLost
 
 
 class _InOrder(typer.core.TyperGroup):
@@ -83,10 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
     interrupted.leaves(interrupted.NOTHING)
     try:
         _register(given)
-        code = app(args=given, standalone_mode=False)
+        with guarded_stdout():
+            code = app(args=given, standalone_mode=False)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error, file=sys.stderr)
+            _tell(str(error))
             sys.exit(1)
         _fail(_usage(error), 1, given)
     except EosError as error:
@@ -108,7 +111,7 @@ def exit_code_of(work: Callable[[], object]) -> int:
     try:
         work()
     except EosError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return 0
@@ -116,12 +119,22 @@ def exit_code_of(work: Callable[[], object]) -> int:
 
 
 def _fail(message: str, exit_code: int, arguments: list[str]) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    _tell(f"error: {message}")
     if "--json" in arguments:
         import orjson
 
-        print(orjson.dumps({"error": message}).decode())
+        try:
+            with guarded_stdout():
+                print(orjson.dumps({"error": message}).decode())
+        except OutputLost as error:
+            _tell(f"error: {error}")
     sys.exit(exit_code)
+
+
+def _tell(line: str) -> None:
+    # Where stderr fails as well, the exit code is all that is left.
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _usage(error: Any) -> str:

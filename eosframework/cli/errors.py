@@ -73,7 +73,8 @@ _WHOSE = (
         "the worker ends, names it, and commits nothing of it, whatever `on_error` says",
     ),
     (
-        "a store, the registry, the schema registry or a broker fails while a record is run",
+        "a store, the registry or a broker fails while a record is run; or the schema registry, "
+        "by the table of its answers below",
         "the framework",
         "the transaction is dropped with everything in it, whatever `on_error` says; it "
         "is tried again, or the worker ends, by the tables above",
@@ -102,6 +103,7 @@ def errors(
 ) -> None:
     """Print what each error of Kafka or PostgreSQL means and what a worker does."""
     from eosframework.cli import errors_database as database
+    from eosframework.cli import errors_schemas as schemas
     from eosframework.kafka.taxonomy import table
 
     content = table()
@@ -113,6 +115,7 @@ def errors(
         import orjson
 
         report = as_data(content, chosen) | database.as_data(states)
+        report |= schemas.as_data() if code is None else {}
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
     elif as_markdown:
         typer.echo(markdown(content), nl=False)
@@ -220,9 +223,18 @@ def markdown(content: Table) -> str:
         calls = ", ".join(f"{call}: **{action.name}**" for call, action in by_call.items())
         lines.append(f"| any other, flagged {flag} | | {calls} | no | | |")
     from eosframework.cli import errors_database as database
+    from eosframework.cli import errors_schemas as schemas
 
     errors = "\n## Errors\n\n" + "\n".join(lines) + "\n"
-    return _HEAD + _actions_table(content) + errors + _NOTES + _whose() + database.markdown()
+    return (
+        _HEAD
+        + _actions_table(content)
+        + errors
+        + _NOTES
+        + _whose()
+        + schemas.markdown()
+        + database.markdown()
+    )
 
 
 def _whose() -> str:

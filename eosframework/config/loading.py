@@ -18,6 +18,7 @@ from eosframework.config.secrets import is_secret, over, read_secrets, secrets_d
 from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.references import closest
+from eosframework.yaml_text import read_plain
 
 
 def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:
@@ -40,12 +41,13 @@ def load_settings(file: Path | None = None, assignments: list[str] | None = None
         return Settings(**assigned)
     except ValidationError as error:
         findings = [_explain(detail, assigned, file) for detail in error.errors()]
-        raise ConfigurationError("; ".join(findings)) from error
+        # What caused it shows values, and so secrets, wherever a traceback is printed.
+        raise ConfigurationError("; ".join(findings)) from None
     except SettingsError as error:
         raise ConfigurationError(
             f"an environment variable for a whole section is not JSON ({error.__cause__}); set "
             f"one setting with each variable, for example EOS_WORKER__COMMIT_INTERVAL_SECONDS=0.2"
-        ) from error
+        ) from None
     finally:
         FileSource.values = {}
 
@@ -94,7 +96,7 @@ def _fields(model: Any) -> list[str]:
 
 def _read_file(file: Path) -> dict[str, Any]:
     try:
-        content: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content: Any = read_plain(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(
             f"config file {file} cannot be read ({error.strerror}); check --config"
@@ -111,7 +113,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         problem = _QUOTED.sub("'…'", said)
         raise ConfigurationError(
             f"config file {file}{place} is not valid YAML: {problem}"
-        ) from error
+        ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -133,7 +135,7 @@ def _parse_assignments(assignments: list[str]) -> dict[str, Any]:
                 f"for example worker.commit_interval_seconds=0.2"
             )
         try:
-            value = yaml.safe_load(text)
+            value = read_plain(text)
         except yaml.YAMLError:
             value = text
         if setting.startswith("properties."):

@@ -9,5 +9,9 @@ class Section(BaseModel):
     """Settings under one name; one that is not known is an error."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        coerce_numbers_to_str=True,
+        hide_input_in_errors=True,
     )

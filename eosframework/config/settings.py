@@ -214,6 +214,12 @@ class WorkerSettings(Section):
     --processes each has the next port; port 0 is any free one, which the event http_serving tells.
     None: nowhere, and nothing is measured."""
 
+    http_hosts: tuple[str, ...] = ()
+    """Names with a dot by which clients may ask for http_address, for example
+    worker.shop.example.com, besides those of the address and of this machine. A request for another
+    name is refused, so that no web page can read the answers through a browser. Addresses,
+    localhost and names without a dot need no entry."""
+
     leave_on_stop: bool = True
     """On a graceful stop give the partitions to other workers at once. False: keep them for
     this instance's restart until the session times out."""
@@ -327,6 +333,9 @@ class OutboxSettings(Section):
     """Where a relay answers over HTTP, as host:port: /metrics, /livez, /readyz and /status. Port 0
     is any free one, which the event http_serving tells. None: nowhere, and nothing is measured."""
 
+    http_hosts: tuple[str, ...] = ()
+    """Names with a dot by which clients may ask for http_address; see worker.http_hosts."""
+
 
 class BackfillSettings(Section):
     """How tasks of a backfill write."""
@@ -417,7 +426,11 @@ class Settings(BaseSettings):
     """All settings of a worker."""
 
     model_config = SettingsConfigDict(
-        env_prefix="EOS_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix="EOS_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings)

@@ -34,6 +34,7 @@ from eosframework.errors import StartRefused
 from eosframework.kafka.access import registry_access
 from eosframework.kafka.acls import refuse_denied
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.control_entries import key_of, readable, take_entry
 from eosframework.kafka.decided import settled_end
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.kafka.writer import write_records
@@ -195,6 +196,7 @@ class Registry:
 
         Raises:
             ClusterUnreachable: it was not read to its end within the deadline.
+            ControlTopicDamaged: an entry cannot be read.
         """
         if not self._admin.describe_topics([self.topic])[self.topic].exists:
             return self._state
@@ -205,8 +207,8 @@ class Registry:
             open_range = {self._partition: (stable, written)}
             for _, messages in read_ranges(self._settings, open_range, undecided=True):
                 for message in messages:
-                    if _kind(message.key()) in WRITTEN_ALONE:
-                        _take(ahead, message.key(), message.value())
+                    if key_of(message).partition("/")[0] in WRITTEN_ALONE:
+                        take_entry(ahead, message)
         return self._interpreted(ahead)
 
     def settled(self) -> Registered:
@@ -226,13 +228,12 @@ class Registry:
         start = max(first, self._next_offset)
         for _, messages in read_ranges(self._settings, {self._partition: (start, stable)}):
             for message in messages:
-                _take(self._entries, message.key(), message.value())
+                take_entry(self._entries, message)
         self._next_offset = max(stable, self._next_offset)
         return stable
 
     def _interpreted(self, ahead: Mapping[str, Any]) -> Registered:
-        entries = {**self._entries, **ahead}
-        self._state = interpret({k: v for k, v in entries.items() if v is not None})
+        self._state = interpret(readable({**self._entries, **ahead}))
         return self._state
 
     def write(self, entries: Mapping[str, Any]) -> None:
@@ -266,16 +267,6 @@ class Registry:
             round(time.time() * 1000),
             None,
         )
-
-
-def _kind(key: bytes | None) -> str:
-    return (key or b"").decode().partition("/")[0]
-
-
-def _take(entries: dict[str, Any], key: bytes | None, value: bytes | None) -> None:
-    """Note an entry; None: it was taken out."""
-    if key is not None:
-        entries[key.decode()] = None if value is None else orjson.loads(value)
 
 
 def topic_key(topic: str) -> str:

@@ -14,6 +14,7 @@ import orjson
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.control_entries import key_of, read_entry, readable, take_entry
 from eosframework.kafka.decided import decided_end, settled_end
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.snapshot import read_ranges
@@ -103,7 +104,7 @@ class RegistryLog:
         partition, end = self._partition, self.written_end()
         start = self._admin.log_bounds([partition])[partition][1]
         runs = read_ranges(self._settings, {partition: (start, end)}, undecided=True)
-        return {(message.key() or b"").decode() for _, run in runs for message in run}
+        return {key_of(message) for _, run in runs for message in run}
 
     def newest(self, key: str, since: int = 0) -> tuple[int, Any] | None:
         """Return the newest entry of a key with its offset, whatever becomes of its transaction.
@@ -124,8 +125,8 @@ class RegistryLog:
         for _, messages in read_ranges(self._settings, {partition: (start, end)}, undecided=True):
             for message in messages:
                 if message.key() == key.encode():
-                    value = message.value()
-                    found = message.offset(), None if value is None else orjson.loads(value)
+                    entry = read_entry(message)
+                    found = message.offset(), None if entry is None else entry[1]
         return found
 
     def output(self, key: str, entry: Any) -> Output:
@@ -145,15 +146,13 @@ class RegistryLog:
             entries = self._entries(start, end, prefix)
             if start == first or all(key in entries for key in keys or ()):
                 wanted = entries if keys is None else keys
-                return {k: v for k, v in entries.items() if v is not None and k in wanted}
+                return readable({k: v for k, v in entries.items() if k in wanted})
             tail *= 8
 
     def _entries(self, start: int, end: int, prefix: str) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         for _, messages in read_ranges(self._settings, {self._partition: (start, end)}):
             for message in messages:
-                key = (message.key() or b"").decode()
-                if key.startswith(prefix):
-                    value = message.value()
-                    entries[key] = None if value is None else orjson.loads(value)
+                if key_of(message).startswith(prefix):
+                    take_entry(entries, message)
         return entries

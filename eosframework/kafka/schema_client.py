@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.schema_answers import Answer, answer_of
 from eosframework.schemas import Codec, Format
 
 if TYPE_CHECKING:
@@ -91,6 +92,12 @@ def registry_errors() -> tuple[type[Exception], ...]:
     from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
     return (SchemaRegistryError, OAuthTokenError, httpx.TransportError)
+
+
+def answered(error: Exception) -> Answer:
+    """Return what the table says of an error of `registry_errors`."""
+    status: object = getattr(error, "http_status_code", getattr(error, "status_code", None))
+    return answer_of(getattr(error, "error_code", None), status)
 
 
 def reason(error: Exception) -> str:

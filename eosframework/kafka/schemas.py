@@ -14,9 +14,16 @@ from functools import cache
 from typing import Any, TypeVar
 
 from eosframework.config import RegistrySettings, SubjectNames
-from eosframework.errors import ConfigurationError, SchemasAway, SchemasUnusable
+from eosframework.errors import (
+    ConfigurationError,
+    SchemasAway,
+    SchemasRefused,
+    SchemasUnusable,
+)
+from eosframework.kafka.schema_answers import Action, Use
 from eosframework.kafka.schema_client import (
     NOT_REGISTERED,
+    answered,
     avro,
     context_of,
     json_schema,
@@ -253,7 +260,7 @@ class SchemaRegistry:
         else:
             to_map = None if model is None else _to_map(model, "json")
             write = json_schema().JSONSerializer(codec.schema, self._client, to_map, conf)
-        return self._patient(f"to write {codec.topic}", lambda value: write(value, context), ())
+        return self._patient(Use.WRITE, codec, lambda value: write(value, context))
 
     def _decoder(self, codec: Codec) -> Callable[[bytes], Any]:
         model: Any = codec.model
@@ -267,22 +274,17 @@ class SchemaRegistry:
         else:
             from_map = None if model is None else _from_map(model)
             read = json_schema().JSONDeserializer(codec.schema, from_map, self._client, conf)
-        return self._patient(
-            f"to read {codec.topic}", lambda data: read(data, context), NOT_REGISTERED
-        )
+        return self._patient(Use.READ, codec, lambda data: read(data, context))
 
-    def _patient(
-        self, what: str, work: Callable[[Any], Any], of_record: Iterable[int]
-    ) -> Callable[[Any], Any]:
-        """Return `work`; what the registry's absence makes of it is told from what a record does.
+    def _patient(self, use: Use, codec: Codec, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `work`; the table of answers tells whom a failure of the registry blames.
 
         Args:
-            what: is done, for messages.
+            use: of the schema.
+            codec: whose work it is.
             work: takes a value or its bytes.
-            of_record: codes of the registry's answers that blame the record: it names a schema
-                that there is not.
         """
-        errors, blamed = registry_errors(), frozenset(of_record)
+        errors = registry_errors()
 
         def done(given: Any) -> Any:
             deadline = None
@@ -290,13 +292,22 @@ class SchemaRegistry:
                 try:
                     return work(given)
                 except errors as error:
-                    if getattr(error, "error_code", None) in blamed:
+                    answer = answered(error)
+                    if answer.actions[use] is Action.RECORD:
                         raise
+                    if answer.actions[use] is Action.REFUSE:
+                        raise SchemasRefused(
+                            f"the schema registry at {self.place} is needed to {use} "
+                            f"{codec.topic or codec.declared} and gave {reason(error)}: "
+                            f"{answer.meaning}. No record is skipped or set aside for it. To mend "
+                            f"it: {answer.mend}; then start again"
+                        ) from error
                     now = time.monotonic()
                     deadline = now + self._patience_seconds if deadline is None else deadline
                     if now >= deadline:
                         raise SchemasAway(
-                            f"the schema registry at {self.place} is needed {what} and gave "
+                            f"the schema registry at {self.place} is needed to {use} "
+                            f"{codec.topic or codec.declared} and gave "
                             f"{reason(error)}; the record waits for it"
                         ) from error
                     time.sleep(_PAUSE_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.errors import SchemasAway
+from eosframework.errors import SchemasAway, SchemasRefused
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.ports import Message
 from eosframework.topology.graph import Source
@@ -17,6 +17,7 @@ def event_time(source: Source, message: Message) -> int:
 
     Raises:
         SchemasAway: when it happened cannot be told yet.
+        SchemasRefused: it cannot be told at all.
     """
     if source.timestamp is None:
         return message.timestamp()[1]
@@ -26,7 +27,7 @@ def event_time(source: Source, message: Message) -> int:
             value = source.value.decode(value)
         if value is not None:
             return as_milliseconds(source.timestamp.call(value))
-    except SchemasAway:
+    except (SchemasAway, SchemasRefused):
         raise
     except Exception:
         pass

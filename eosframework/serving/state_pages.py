@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from itertools import islice
@@ -24,6 +25,8 @@ from eosframework.topology.graph import Graph
 DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 """Encoding more of them at once would hold up the thread that processes records."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 PartitionOf = Callable[[bytes, int], int]
 """Takes an encoded key and the number of partitions."""
@@ -165,9 +168,10 @@ class StatePages:
 
 def _limit(options: Mapping[str, Any]) -> int:
     text = options.get("limit", str(DEFAULT_LIMIT))
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= LARGEST_LIMIT):
+    # `int` refuses more than 4,300 digits, and takes digits of other scripts.
+    if _NUMBER.fullmatch(text) is None or not 0 < int(text) <= LARGEST_LIMIT:
         raise NotServed(
             HTTPStatus.BAD_REQUEST,
-            f"limit={text!r} cannot be; expected a number from 1 to {LARGEST_LIMIT}",
+            f"limit={text!r:.40} cannot be; expected a number from 1 to {LARGEST_LIMIT}",
         )
     return int(text)

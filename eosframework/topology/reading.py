@@ -23,6 +23,7 @@ from eosframework.topology.spec import (
     TableSpec,
     TopologySpec,
 )
+from eosframework.yaml_text import BoundedLoader
 
 _HARMLESS_STEP = {"peek": "builtins:id"}
 _HARMLESS_SINK = {"topic_from": "builtins:id"}
@@ -76,19 +77,18 @@ class _Tree:
         self.places: dict[Path, Place] = {}
         self.findings: list[Finding] = []
         self._file = file
-        self._open: set[int] = set()
 
     def read(self, text: str) -> Any:
         """Return the data; None where the text is no YAML."""
         try:
-            loader = yaml.SafeLoader(text)
-            node = loader.get_single_node()
+            loader = BoundedLoader(text)
+            node = loader.bounded_node()
             return None if node is None else self._value(loader, node, ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             message = f"not valid YAML: {error.problem or error.context}"
             self.findings.append(Finding(self._place(mark), "yaml", message))
-        except (yaml.YAMLError, ValueError) as error:
+        except yaml.YAMLError as error:
             message = f"not valid YAML: {' '.join(str(error).split())}"
             self.findings.append(Finding(Place(self._file), "yaml", message))
         return None
@@ -97,18 +97,10 @@ class _Tree:
         self.places[path] = self._place(node.start_mark)
         if isinstance(node, yaml.ScalarNode):
             return loader.construct_object(node)  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
-        if id(node) in self._open:
-            raise yaml.MarkedYAMLError(
-                problem="an alias contains itself", problem_mark=node.start_mark
-            )
-        self._open.add(id(node))
-        try:
-            if isinstance(node, yaml.MappingNode):
-                return self._map(loader, node, path)
-            items = cast(list[yaml.Node], node.value)
-            return [self._value(loader, item, (*path, i)) for i, item in enumerate(items)]
-        finally:
-            self._open.discard(id(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._map(loader, node, path)
+        items = cast(list[yaml.Node], node.value)
+        return [self._value(loader, item, (*path, i)) for i, item in enumerate(items)]
 
     def _map(self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         loader.flatten_mapping(node)

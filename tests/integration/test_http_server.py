@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eosframework.errors import ConfigurationError
+from eosframework.serving import connections
 from eosframework.serving.pages import Answer, NotServed, Request
 from eosframework.serving.server import serving
 
@@ -113,6 +121,140 @@ def seconds_to_stop() -> float:
     for each in silent:
         each.close()
     return took
+
+
+def drip(address: str, seconds: float) -> float:
+    """How long a client stays connected that sends a byte now and then, at most `seconds`."""
+    host, port = address.split(":")
+    began = time.monotonic()
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"GET /echo HTTP/1.1\r\nX-More: ")
+        client.settimeout(0.02)
+        while time.monotonic() - began < seconds:
+            try:
+                client.send(b"x")
+                if not client.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    return time.monotonic() - began
+
+
+def test_a_request_has_a_deadline_in_total_and_a_byte_now_and_then_wins_no_time(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ASK_SECONDS", 0.3)
+    assert drip(address, seconds=20) < 20
+    assert ask(address, "/echo")[0] == 200
+
+
+def test_a_page_that_takes_too_long_is_given_up_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = threading.Event()
+
+    def slow(_: Request) -> Answer:
+        ends.wait()
+        return Answer(HTTPStatus.OK, {})
+
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
+    with serving("127.0.0.1:0", {"slow": slow}) as address:
+        status, _, content = ask(address, "/slow")
+        assert (status, "took longer than 0.3 s" in content.decode()) == (503, True)
+        ends.set()
+
+
+def test_probes_are_answered_while_all_other_pages_take_long() -> None:
+    ends, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(_: Request) -> Answer:
+        begun.release()
+        ends.wait()
+        return Answer(HTTPStatus.OK, {})
+
+    with serving("127.0.0.1:0", {"slow": slow, "livez": echo}) as address:
+        with ThreadPoolExecutor(connections.MOST_ANSWERING) as clients:
+            asked = [
+                clients.submit(ask, address, "/slow") for _ in range(connections.MOST_ANSWERING)
+            ]
+            for _ in asked:
+                assert begun.acquire(timeout=60)
+            assert ask(address, "/livez")[0] == 200
+            status, _, content = ask(address, "/slow")
+            assert (status, "8 requests are being answered" in content.decode()) == (503, True)
+            ends.set()
+            assert {each.result()[0] for each in asked} == {200}
+        assert ask(address, "/slow")[0] == 200
+
+
+def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(address: str) -> None:
+    host, port = address.split(":")
+    probe = socket.socket()
+    silent = socket.create_connection((host, int(port)))
+    taken: list[int] = []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = max(int(name) for name in os.listdir("/proc/self/fd")) + 5
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        probe.settimeout(60)
+        probe.connect((host, int(port)))
+        probe.sendall(b"GET /echo HTTP/1.0\r\n\r\n")
+        answer = probe.recv(1000)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        probe.close()
+        silent.close()
+    assert taken
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+HOSTS = {
+    "127.0.0.1": 200,
+    "127.0.0.1:8080": 200,
+    "[::1]:8080": 200,
+    "localhost:8080": 200,
+    "worker-1": 200,
+    "SHOP.example.com:8080": 200,
+    "evil.example.com": 421,
+    "shop.example.com.evil.com": 421,
+    "127.0.0.1.nip.io": 421,
+    "[evil.com]": 421,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_only_names_that_no_foreign_page_can_have_are_answered(host: str) -> None:
+    with serving("127.0.0.1:0", PAGES, hosts=["shop.example.com"]) as address:
+        connection = HTTPConnection(address, timeout=60)
+        connection.request("GET", "/echo", headers={"Host": host})
+        response = connection.getresponse()
+        content = response.read().decode()
+        connection.close()
+    assert response.status == HOSTS[host]
+    assert (response.status == 200) != ("worker.http_hosts" in content)
+
+
+@given(st.binary(max_size=300), st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_bytes_come_the_next_request_is_answered(
+    address: str, noise: bytes, is_line: bool
+) -> None:
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.settimeout(60)
+        client.sendall(b"GET /" + noise + b" HTTP/1.1\r\n\r\n" if is_line else noise)
+        client.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            while client.recv(10_000):
+                pass
+    assert ask(address, "/echo")[0] == 200
 
 
 def test_an_address_that_is_taken_or_is_not_ours_is_named(address: str) -> None:

@@ -6,14 +6,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
-from eosframework.errors import ClusterUnreachable, ConfigurationError, Retriable, StartRefused
+from eosframework.errors import (
+    ClusterUnreachable,
+    ConfigurationError,
+    ControlTopicDamaged,
+    Retriable,
+    StartRefused,
+)
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.consumer import ReadCommittedConsumer
 from eosframework.kafka.guards import check_start
@@ -426,3 +434,55 @@ def set_to(application: Application, *wishes: str) -> list[Position]:
         application.admin,
         application.registry(),
     )
+
+
+DAMAGED = {
+    "topic/{source}": [b"", b"[]", b"7", b"{}", b'{"topic_id": 7, "partitions": 2}', b"\xff{"],
+    "committed/part/{source}/0": [b"null", b'{"topic_id": null}'],
+    "committed/part/{source}": [b'{"topic_id": "x"}'],
+    "committed/part/{source}/zero": [b'{"topic_id": "x"}'],
+    "leased/{source}/0/x": [b'{"application": "a"}'],
+    "sharing/many": [b"{}"],
+    "owner": [b"{}"],
+    "ids": [b'{"from": "nowhere"}'],
+    "topology": [b"[]", b'{"version": 1, "parts": 3}'],
+    "application": [b'"x"'],
+    "reset": [b"[]"],
+    "relay.outbox/0": [b"{}", b'{"version": 1, "origin": []}'],
+    "backfill/job": [b"7"],
+}
+
+
+def test_an_entry_that_is_damaged_is_named_and_a_foreign_one_is_passed_over(
+    application: Application,
+) -> None:
+    application.start()
+    producer = Producer(client_properties(application.settings.kafka, "producer"))
+
+    def write(key: bytes, value: bytes | None) -> int:
+        offsets: list[Any] = []
+        topic = application.registry().topic
+        producer.produce(topic, value, key, on_delivery=lambda _, m: offsets.append(m.offset()))
+        assert producer.flush(60) == 0
+        return offsets[0]
+
+    with capture_logs() as events:
+        for key, value in ((b"\xff\xfe", b"x"), (b"note", b"hello"), (b"", b"\0")):
+            write(key, value)
+        before = application.registry().refresh()
+    passed = [event for event in events if event["event"] == "control_entry_passed_over"]
+    assert len(passed) == 3
+    assert before.topics.keys() == {application.source}
+    for form, values in DAMAGED.items():
+        key = form.format(source=application.source).encode()
+        good = before.entries.get(key.decode())
+        for value in values:
+            offset = write(key, value)
+            place = f"{application.registry().topic}[0]@{offset}"
+            with pytest.raises(ControlTopicDamaged) as caught:
+                application.start()
+            assert f"cannot be read ({place}, " in str(caught.value)
+            assert "last good value" in str(caught.value)
+        write(key, None if good is None else orjson.dumps(good))
+    assert application.registry().refresh() == before
+    application.start()

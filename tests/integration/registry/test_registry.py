@@ -23,6 +23,7 @@ from tests.support import schema_functions as air
 from tests.support.commands import Cluster, Folder
 from tests.support.pipeline import read_committed, wait_until
 from tests.support.programs import Finished
+from tests.support.registry_proxy import registry_proxy
 from tests.support.schema_registry import Registry
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -196,3 +197,47 @@ def test_a_schema_that_does_not_fit_is_refused_before_anything_is_made(world: Wo
     assert refused.exit_code == 1
     assert f"subject '{world.name}.out-value': the registry does not take" in refused.error
     assert f"{world.name}.json" not in world.cluster.admin.list_topics(timeout=60).topics
+
+
+def with_field(name: str) -> dict[str, Any]:
+    """A schema of its own, which readers of the others can read."""
+    field = {"name": name, "type": "string", "default": ""}
+    return {**air.FLIGHT, "fields": [*air.FIELDS, field]}
+
+
+def number_of(data: bytes) -> int:
+    """The schema's number in a value."""
+    return int.from_bytes(data[1:5])
+
+
+def test_an_answer_about_a_record_is_the_records_the_registrys_or_the_frameworks(
+    world: World, registry: Registry
+) -> None:
+    """One worker meets a schema that is refused, one that fails for a while, one it may not see."""
+    names = ("Good", "Refused", "Failing", "Forbidden")
+    values = {name: world.written(with_field(name), carrier=name, minutes=20) for name in names}
+    log = world.folder.path / "worker.log"
+    world.write(LATE, "{dead_letter: NAME.dead}")
+    with registry_proxy(registry.url) as proxy:
+        world.environment["EOS_REGISTRY__URL"] = proxy.url
+        for name, status in (("Refused", 422), ("Failing", 500), ("Forbidden", 403)):
+            proxy.statuses[number_of(values[name])] = status
+        world.feed(values["Good"], values["Refused"], values["Failing"], values["Good"])
+        worker = world.start(log)
+        try:
+            wait_until(lambda: "the record waits for it" in log.read_text(), "the wait")
+            del proxy.statuses[number_of(values["Failing"])]
+            wait_until(lambda: len(world.late()) == 3, "all outputs")
+            world.feed(values["Forbidden"])
+            assert worker.wait(PATIENCE_SECONDS) == 2
+        finally:
+            worker.kill()
+            worker.wait()
+    assert set(proxy.given) == {422, 500, 403}
+    assert [flight["carrier"] for flight in world.late()] == ["Good", "Failing", "Good"]
+    dead = read_committed(world.cluster.bootstrap_servers, f"{world.name}.dead")
+    assert [record.value() for record in dead] == [values["Refused"]]
+    told = log.read_text()
+    assert "Traceback" not in told
+    assert f"error: the schema registry at {proxy.url} is needed to read {world.name}.in" in told
+    assert "correct registry.user and registry.password" in told

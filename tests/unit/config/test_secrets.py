@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from eosframework.cli.settings import list_settings
 from eosframework.config import Settings, load_settings
@@ -72,3 +74,31 @@ def test_a_mistake_with_the_dsn_in_a_file_does_not_show_it(content: str, tmp_pat
 
 def test_there_is_no_database_unless_it_is_named() -> None:
     assert Settings().database.dsn is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"database: {{dsn: [{SECRET}]}}",
+        f"registry: {{url: 'http://127.0.0.1:8081', user: u, password: [{SECRET}]}}",
+        f"kafka: {{properties: {{sasl.password: [{SECRET}]}}}}",
+        f"database: {{dsn: !{SECRET} x}}",
+        f"database: {{dsn: *{SECRET}}}",
+        f"database: {{dsn: {SECRET}",
+    ],
+)
+def test_a_traceback_of_a_mistake_does_not_show_it(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(file)
+
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_pydantic_itself_does_not_show_it() -> None:
+    with pytest.raises(ValidationError) as raised:
+        Settings.model_validate({"database": {"dsn": [SECRET]}})
+
+    assert SECRET not in str(raised.value)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from eosframework.config import RegistrySettings, SubjectNames
-from eosframework.errors import ConfigurationError, SchemasAway
+from eosframework.errors import ConfigurationError, SchemasAway, SchemasRefused
 from eosframework.kafka.schemas import SchemaRegistry, open_schemas
 from eosframework.schemas import Codec, Registered, avro, codec_of, json_schema, protobuf
 from eosframework.serdes import codec_serde
@@ -86,6 +87,41 @@ def test_a_registry_that_does_not_answer_is_no_records_fault(
     monkeypatch.setattr(httpx.Client, "request", refuse)
     for work in (lambda: made.decode(written), lambda: made.encode(Flight(carrier="", minutes=1))):
         with pytest.raises(SchemasAway, match=r"http://127\.0\.0\.1:9 .*the record waits"):
+            work()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "read", "write"),
+    [
+        (404, 40403, SchemaRegistryError, SchemasRefused),
+        (404, 40401, SchemaRegistryError, SchemasRefused),
+        (404, -1, SchemasAway, SchemasAway),
+        (422, 42201, SchemaRegistryError, SchemasRefused),
+        (400, 400, SchemaRegistryError, SchemasRefused),
+        (409, 409, SchemasAway, SchemasRefused),
+        (401, 401, SchemasRefused, SchemasRefused),
+        (403, 40301, SchemasRefused, SchemasRefused),
+        (429, 42901, SchemasAway, SchemasAway),
+        (500, 50001, SchemasAway, SchemasAway),
+        (503, None, SchemasAway, SchemasAway),
+        (418, None, SchemasAway, SchemasAway),
+    ],
+)
+def test_each_answer_of_a_registry_is_somebodys(
+    status: int, code: int | None, read: type, write: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(*_: Any, **__: Any) -> Any:
+        return httpx.Response(status, json={"error_code": code, "message": "no"})
+
+    made = codec(MODELS)
+    SchemaRegistry(NOBODY).bind([made])
+    written = bound(MODELS).encode(Flight(carrier="UA", minutes=20))
+    monkeypatch.setattr(httpx.Client, "request", answer)
+    for work, expected in (
+        (lambda: made.decode(written), read),
+        (lambda: made.encode(Flight(carrier="", minutes=1)), write),
+    ):
+        with pytest.raises(expected, match=f"HTTP status code {status}"):
             work()
 
 

@@ -1,0 +1,121 @@
+"""YAML that users wrote, as plain data, with bounds on what a short text may become.
+
+Aliases let some hundred bytes stand for more values than memory holds ("a billion laughs"), and
+deep nesting ends Python's own stack. The text itself is read in linear time, so both are counted
+before any value is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import yaml
+
+MOST_VALUES = 100_000
+"""Maps, lists, keys and scalars of a text, each as often as aliases repeat it."""
+
+DEEPEST = 100
+"""Maps and lists within one another."""
+
+
+class BoundedLoader(yaml.SafeLoader):
+    """PyYAML's safe loader; raises `yaml.MarkedYAMLError` for each text that it does not take."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node; see `yaml.composer.Composer`."""
+        self._depth += 1
+        try:
+            if self._depth > DEEPEST:
+                raise _too_deep(cast(Any, self).peek_event().start_mark)
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node; see `yaml.constructor.BaseConstructor`."""
+        try:
+            return super().construct_object(node, deep)  # pyright: ignore[reportUnknownMemberType]
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+            # `!!int ""`, `!!bool x`, `2020-13-45`, a number of 5,000 digits.
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.MarkedYAMLError(
+                problem=f"'{node.value!s:.40}' is no {kind}", problem_mark=node.start_mark
+            ) from error
+
+    def bounded_node(self) -> yaml.Node | None:
+        """Return the root of the document, whose values are few enough to be made; None: empty.
+
+        Raises:
+            yaml.YAMLError: the text is no YAML, has more than one document, or exceeds a bound.
+        """
+        root = self.get_single_node()
+        if root is not None:
+            _Extents().of(root)
+        return root
+
+
+def read_plain(text: str) -> Any:
+    """Return the data of a text with one document; None: it is empty.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML, has more than one document, or exceeds a bound.
+    """
+    loader = BoundedLoader(text)
+    node = loader.bounded_node()
+    if node is None:
+        return None
+    return loader.construct_document(node)  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Extents:
+    """Counts what nodes stand for, each once: an anchor comes before all of its aliases."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+        self._open: set[int] = set()
+
+    def of(self, node: yaml.Node) -> tuple[int, int]:
+        """Return how many values a node stands for, and how deep they are nested.
+
+        Raises:
+            yaml.MarkedYAMLError: more than the bounds, or without end.
+        """
+        if id(node) in self._open:
+            raise yaml.MarkedYAMLError(
+                problem="an alias contains itself", problem_mark=node.start_mark
+            )
+        if (known := self._known.get(id(node))) is not None:
+            return known
+        self._open.add(id(node))
+        values, depth = 1, 0
+        for child in _children(node):
+            more, inner = self.of(child)
+            values, depth = values + more, max(depth, inner)
+            if values > MOST_VALUES:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the aliases in it stand for more than {MOST_VALUES:,} values; "
+                    f"write fewer, or in several files",
+                    problem_mark=node.start_mark,
+                )
+        self._open.discard(id(node))
+        if depth + 1 > DEEPEST:
+            raise _too_deep(node.start_mark)
+        self._known[id(node)] = values, depth + 1
+        return values, depth + 1
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+        return [each for pair in pairs for each in pair]
+    return cast("list[yaml.Node]", node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _too_deep(mark: yaml.Mark | None) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(
+        problem=f"maps and lists are nested deeper than {DEEPEST} levels", problem_mark=mark
+    )
