@@ -136,7 +136,8 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
                 state = _state(graph, settings, instance, facts, admin, asked)
-                plan = plan_of(graph, facts.ids, receipts=settings.worker.receipts)
+                limited = graph.with_times_within(settings.worker.max_event_time_ahead)
+                plan = plan_of(limited, facts.ids, receipts=settings.worker.receipts)
                 plan = replace(plan, make_task=make_task)
                 worker = _worker(
                     graph, settings, instance, registry, facts, admin, on_round, state, asked, plan

@@ -121,6 +121,7 @@ def compile_part(
         has_ttl=expires,
         batch_rows=batch_rows,
         closed_topics=closed_topics,
+        ahead_ms=_ahead_of(part),
     )
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
@@ -128,6 +129,12 @@ def compile_part(
         node = slots.emitting[len(emissions)]
         emissions.append(_compile_emission(node, slots))
     return CompiledPart(part, sources, tuple(slots.keyed), tuple(emissions))
+
+
+def _ahead_of(part: SubTopology) -> int | None:
+    """Return the limit for what keyed nodes give later, which may descend from every source."""
+    limits = [source.ahead_ms for source in part.sources if source.ahead_ms is not None]
+    return max(limits) if limits and len(limits) == len(part.sources) else None
 
 
 def _closes(part: SubTopology) -> bool:

@@ -128,6 +128,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
 
     def write_source(self, source: Source, *, receipts: bool) -> None:
         """Write what happens to each record of a source."""
+        self._ahead_ms = source.ahead_ms
         begin = self._write_begin()
         current = self._write_decode(source)
         for are_batches, children in groupby(source.children, is_batch):
@@ -208,6 +209,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
             call = self._function(source.timestamp)
             self._line(3, f"{timestamp} = m.timestamp()[1]")
             self._line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
+            self._write_limit(3, timestamp)
         moves = "stream_time = time.now" if self._slots.has_ttl else "stream_time"
         self._line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
         return Current(key, value, timestamp, headers, key_bytes, source.key)
@@ -348,12 +350,5 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         else:
             self._line(depth, f"for {result} in {call} or ():")
             depth += 1
-        key, value = self._variable("k"), self._variable("v")
-        timestamp, headers = self._variable("t"), self._variable("h")
-        self._line(
-            depth,
-            f"{key}, {value}, {timestamp}, {headers} = "
-            f"unpack_record({result}, {current.timestamp}, {current.headers})",
-        )
-        changed = Current(key, value, timestamp, headers, None, current.key_serde)
+        changed = self._write_unpacked(depth, result, current)
         self._write_children(depth, step.children, changed)

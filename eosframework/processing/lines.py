@@ -11,6 +11,7 @@ from eosframework.processing.conversions import (
     TopicChoice,
     as_bytes,
     as_milliseconds,
+    refuse_ahead,
     unpack_record,
 )
 from eosframework.records import Record
@@ -37,11 +38,13 @@ class Slots:
         has_ttl: bool = False,
         batch_rows: int | None = None,
         closed_topics: Collection[str] = (),
+        ahead_ms: int | None = None,
     ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.batch_rows = batch_rows
         self.closed_topics = closed_topics
+        self.ahead_ms = ahead_ms
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
@@ -86,6 +89,7 @@ class Lines:
     def __init__(self, slots: Slots) -> None:
         self.lines: list[str] = []
         self._slots = slots
+        self._ahead_ms = slots.ahead_ms
         self._used: dict[int, str] = {}
         self._sites: dict[int, Site] = {}
         self._site = Site("", OnError())
@@ -94,6 +98,7 @@ class Lines:
             "Record": Record,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
+            "refuse_ahead": refuse_ahead,
             "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
             "site_of": self._site_of,
@@ -150,6 +155,27 @@ class Lines:
             f"Record({current.key}, {current.value}, {current.timestamp}, "
             f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
         )
+
+    def _write_unpacked(self, depth: int, result: str, current: Current) -> Current:
+        """Write how a function's result becomes a record; a new event time has its limit."""
+        key, value = self._variable("k"), self._variable("v")
+        timestamp, headers = self._variable("t"), self._variable("h")
+        self._line(
+            depth,
+            f"{key}, {value}, {timestamp}, {headers} = "
+            f"unpack_record({result}, {current.timestamp}, {current.headers})",
+        )
+        self._write_limit(depth, timestamp, f"{timestamp} is not {current.timestamp} and ")
+        return Current(key, value, timestamp, headers, None, current.key_serde)
+
+    def _write_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
+        if self._ahead_ms is not None:
+            own = "m.timestamp()[1]"
+            self._line(
+                depth,
+                f"if {condition}{timestamp} - {own} > {self._ahead_ms}: "
+                f"refuse_ahead({timestamp}, {own}, {self._ahead_ms})",
+            )
 
     def _function(self, function: Function) -> str:
         return self._name("call", function.call)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Cluster, Folder
+from tests.support.feeding import feeder
+from tests.support.messages import headers_of
 from tests.support.pipeline import read_committed
 from tests.support.programs import Finished
 
@@ -80,3 +84,57 @@ def test_a_dead_letter_keeps_the_bytes_that_did_not_decode(
     assert run.values("out") == [RECORDS[0], RECORDS[2]]
     assert run.values("dead") == [RECORDS[1]]
     assert run.committed == 3
+
+
+FUNCTIONS = """\
+def when(value):
+    return value["at"]
+
+
+def is_wanted(value):
+    return value["n"] != 1
+"""
+TIMED = """\
+application: NAME
+sources:
+  events:
+    topic: NAME.in
+    key: string
+    value: json
+    timestamp: "times:when"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  counted:
+    from: events
+    steps:
+      - filter: "times:is_wanted"
+      - count: {window: {tumbling: 1s}}
+    to: [{topic: NAME.out, value: json}]
+"""
+
+
+def test_one_event_time_of_a_far_future_makes_no_later_record_late(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The filter would drop the record; it moved stream time all the same, for good."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name, now_ms, far_ms = unique_name("ahead"), round(time.time() * 1000), 253_402_300_799_999
+    cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+    times = [now_ms, far_ms, now_ms + 1000, now_ms + 2000]
+    values = [json.dumps({"n": n, "at": at}).encode() for n, at in enumerate(times)]
+    producer = feeder(kafka.bootstrap_servers)
+    for value in values:
+        producer.produce(f"{name}.in", value, b"key")
+    assert producer.flush(60) == 0
+    folder.write("times.py", FUNCTIONS)
+    folder.write("app.yaml", TIMED.replace("NAME", name))
+    for command in ("apply", "run-worker"):
+        options = ["--until-caught-up"] if command == "run-worker" else []
+        done = folder.run(command, "app.yaml", *options)
+        assert done.exit_code == 0, done.err
+    counted = read_committed(kafka.bootstrap_servers, f"{name}.out")
+    starts = [json.loads(record.value() or b"")["start"] for record in counted]
+    assert starts == [at // 1000 * 1000 for at in times if at != far_ms]
+    [letter] = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    assert letter.value() == values[1]
+    assert b"worker.max_event_time_ahead" in (headers_of(letter)["eos.error"] or b"")
