@@ -138,3 +138,75 @@ def test_one_event_time_of_a_far_future_makes_no_later_record_late(
     [letter] = read_committed(kafka.bootstrap_servers, f"{name}.dead")
     assert letter.value() == values[1]
     assert b"worker.max_event_time_ahead" in (headers_of(letter)["eos.error"] or b"")
+
+
+GAUGES = """\
+import pydantic
+
+
+class Gauge(pydantic.BaseModel):
+    n: int
+    level: float
+
+
+def spoil(gauge):
+    return gauge.model_copy(update={"level": float("nan")}) if gauge.n == 1 else gauge
+
+
+def amount(gauge):
+    return 2**62 if gauge.n >= 3 else gauge.n
+
+
+def latest(before, gauge):
+    return gauge
+"""
+KEEPING = """\
+application: NAME
+sources:
+  gauges: {topic: NAME.in, key: string, value: "gauges:Gauge", on_error: {dead_letter: NAME.dead}}
+streams:
+  last:
+    from: gauges
+    on_error: {dead_letter: NAME.dead}
+    steps:
+      - map_values: "gauges:spoil"
+      - reduce: {add: "gauges:latest", value: "gauges:Gauge"}
+    to: [{topic: NAME.last, value: "gauges:Gauge"}]
+  total:
+    from: gauges
+    on_error: {dead_letter: NAME.dead}
+    steps:
+      - sum: {of: "gauges:amount", value: integer}
+"""
+
+
+def test_what_a_store_cannot_keep_is_a_dead_letter_and_spoils_no_key(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """NaN was kept as null, and every later record of its key failed; a sum of more than 64 bits
+    ended the worker at the commit, at every start."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name = unique_name("kept")
+    cluster.create(f"{name}.in", f"{name}.last", f"{name}.dead")
+    values = [json.dumps({"n": n, "level": 0.5}).encode() for n in range(6)]
+    values.append(b'{"n":6,"level":NaN}')
+    producer = feeder(kafka.bootstrap_servers)
+    for value in values:
+        producer.produce(f"{name}.in", value, b"key")
+    assert producer.flush(60) == 0
+    folder.write("gauges.py", GAUGES)
+    folder.write("app.yaml", KEEPING.replace("NAME", name))
+    for command in (("apply", "app.yaml"), ("run-worker", "app.yaml", "--until-caught-up")):
+        done = folder.run(*command)
+        assert done.exit_code == 0, done.err
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    errors = {letter.value(): headers_of(letter)["eos.error"] or b"" for letter in letters}
+    assert b"member 'level' is nan" in errors.pop(values[1])
+    assert b"NaN and Infinity are no JSON" in errors.pop(values[6])
+    assert {value: b"does not fit the 8 bytes" in text for value, text in errors.items()} == {
+        values[4]: True,
+        values[5]: True,
+    }
+    last = read_committed(kafka.bootstrap_servers, f"{name}.last")
+    assert [json.loads(record.value() or b"")["n"] for record in last] == [0, 2, 3]
+    assert cluster.committed(name, f"{name}.in") == len(values)
