@@ -62,6 +62,13 @@ _WHOSE = (
         "changelog as where it comes from",
     ),
     (
+        "a topic is known to refuse an output: its value is larger than max.message.bytes "
+        "(without compression), or its timestamp is outside message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms by five minutes",
+        "the record that gave it, or the node's result",
+        "nothing is produced of it; as above, with the `on_error` of the record's source",
+    ),
+    (
         "the brokers refuse an output (*narrow*)",
         "the record that gave it, or the node's result",
         "the transaction is tried again in halves and then in parts until it is known "

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from eosframework.processing.refusals import BATCH_BYTES
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.messages import headers_of
 from tests.support.pipeline import read_committed
 from tests.support.programs import Finished
+from tests.support.topics import configure
 
 TOPOLOGY = """\
 application: NAME
@@ -210,3 +213,83 @@ def test_what_a_store_cannot_keep_is_a_dead_letter_and_spoils_no_key(
     last = read_committed(kafka.bootstrap_servers, f"{name}.last")
     assert [json.loads(record.value() or b"")["n"] for record in last] == [0, 2, 3]
     assert cluster.committed(name, f"{name}.in") == len(values)
+
+
+OUTPUTS = """\
+import time
+
+NOW_MS = round(time.time() * 1000)
+
+
+def when(value):
+    return NOW_MS + (3 * 3_600_000 if value["n"] % 4 == 1 else 0)
+
+
+def inflated(value):
+    return value | {"padding": "x" * (20_000 if value["n"] % 4 == 3 else 0)}
+"""
+REFUSING = """\
+application: NAME
+sources:
+  numbers:
+    topic: NAME.in
+    value: json
+    timestamp: "outputs:when"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  inflated:
+    from: numbers
+    steps: [{map_values: "outputs:inflated"}]
+    to: [{topic: NAME.out, value: json}]
+"""
+LIMIT_BYTES = 10_000
+OVERHEAD_BYTES = 72
+"""Of a batch with one record of 10,000 bytes, without a key."""
+
+
+def refusal(producer: Producer, topic: str, value: bytes, time_ms: int) -> str | None:
+    """Produce one record; return the name of the error with which the broker refuses it."""
+    errors: list[str | None] = []
+    producer.produce(
+        topic,
+        value,
+        timestamp=time_ms,
+        on_delivery=lambda error, _: errors.append(error.name() if error else None),
+    )
+    assert producer.flush(60) == 0
+    return errors[0]
+
+
+def test_a_hundred_outputs_that_are_known_to_be_refused_abort_no_transaction(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Each aborted its transaction, which was replayed in halves: a second for each record."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name, now_ms = unique_name("refused"), round(time.time() * 1000)
+    cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+    configure(cluster.admin, f"{name}.out", {"max.message.bytes": str(LIMIT_BYTES)})
+    cluster.feed(f"{name}.in", *(json.dumps({"n": n}).encode() for n in range(200)))
+    folder.write("outputs.py", OUTPUTS)
+    folder.write("app.yaml", REFUSING.replace("NAME", name))
+    done = folder.run("run-worker", "app.yaml", "--until-caught-up")
+    assert done.exit_code == 0, done.err
+    assert "output_rejected" not in done.err, done.err[-3000:]
+    written = [
+        json.loads(record.value() or b"")["n"]
+        for record in read_committed(kafka.bootstrap_servers, f"{name}.out")
+    ]
+    assert written == list(range(0, 200, 2))
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    errors = {json.loads(letter.value() or b"")["n"]: headers_of(letter) for letter in letters}
+    assert sorted(errors) == list(range(1, 200, 2))
+    for n, headers in errors.items():
+        told = b"refuses the timestamp" if n % 4 == 1 else b"refuses a value of 20"
+        assert told in (headers["eos.error"] or b"")
+        assert headers["eos.step"] == b"output"
+
+    producer, taken = feeder(kafka.bootstrap_servers), LIMIT_BYTES - OVERHEAD_BYTES
+    out = f"{name}.out"
+    assert refusal(producer, out, b"x" * taken, now_ms) is None
+    assert refusal(producer, out, b"x" * (taken + 1), now_ms) == "MSG_SIZE_TOO_LARGE"
+    assert refusal(producer, out, b"x", now_ms + 3 * 3_600_000) == "INVALID_TIMESTAMP"
+    assert OVERHEAD_BYTES >= BATCH_BYTES
