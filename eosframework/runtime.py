@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -22,6 +22,7 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.guards import Facts, check_worker_start, written_topics
 from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.known_refusals import known_refusals
 from eosframework.kafka.ledger import RegistryLedger, UnmarkedLedger
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.partitioners import require_fitting_partitioners
@@ -35,6 +36,7 @@ from eosframework.persisting.worker import PersisterWorker
 from eosframework.processing.compile import compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
+from eosframework.processing.refusals import OutputLimits
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
 from eosframework.progress import PIPE_VARIABLE, ProgressLine, reporter
@@ -136,7 +138,9 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
                 state = _state(graph, settings, instance, facts, admin, asked)
-                plan = plan_of(graph, facts.ids, receipts=settings.worker.receipts)
+                limited = graph.with_times_within(settings.worker.max_event_time_ahead)
+                limits = known_refusals(settings, facts, graph)
+                plan = plan_of(limited, facts.ids, limits, receipts=settings.worker.receipts)
                 plan = replace(plan, make_task=make_task)
                 worker = _worker(
                     graph, settings, instance, registry, facts, admin, on_round, state, asked, plan
@@ -148,12 +152,19 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     return request.came
 
 
-def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = False) -> Plan:
+def plan_of(
+    graph: Graph,
+    ids: Sequence[TransactionalId],
+    limits: Mapping[str, OutputLimits] | None = None,
+    *,
+    receipts: bool = False,
+) -> Plan:
     """Compile a graph into what a worker runs.
 
     Args:
         graph: of the application.
         ids: of all tasks.
+        limits: by topic, what it is known to refuse.
         receipts: give outputs a receipt.
     """
     known = {(task.sub_topology, task.partition): task for task in ids}
@@ -172,7 +183,9 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
     return Plan(
         application=graph.application,
         parts={
-            part.name: compile_part(part, receipts=receipts, closed_topics=graph.internal_topics)
+            part.name: compile_part(
+                part, receipts=receipts, closed_topics=graph.internal_topics, limits=limits
+            )
             for part in graph.sub_topologies
         },
         identify=identify,

@@ -11,7 +11,7 @@ from typing import Any, cast, get_origin
 import orjson
 from pydantic import BaseModel, TypeAdapter
 
-from eosframework import references
+from eosframework import references, strict_json
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
 from eosframework.schemas import Codec, Format, Registered, codec_of, is_message
@@ -74,17 +74,42 @@ def serde_of(wanted: SerdeLike) -> Serde:
 
 @functools.cache
 def model_serde(model: type[BaseModel]) -> Serde:
-    """Return the serde that validates JSON into `model` and writes its JSON by alias."""
+    """Return the serde that validates JSON into `model` and writes its JSON by alias.
+
+    It reads and writes neither NaN nor infinities, unless the model has another form for them, and
+    writes nothing that it could not read.
+    """
     adapter = TypeAdapter(model)
     to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
+    to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
+    decode = _strict(adapter)
+    find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, model):
             raise _wrong_type(model.__name__, value)
-        return to_json(value)
+        data = to_json(value)
+        if find_null(data) or len(data) > short or not data.isascii():
+            strict_json.refuse_unreadable(value, data, to_python, decode)
+        return data
 
     name = references.name_of(model) or model.__qualname__
-    return Serde(name, encode, adapter.validator.validate_json, model)
+    return Serde(name, encode, decode, model)
+
+
+def _strict(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
+    """Return what validates JSON, in which NaN and infinities are none unless the model says so."""
+    validate = adapter.validator.validate_json
+    find_nan, find_infinity = strict_json.find_nan, strict_json.find_infinity
+    if strict_json.writes_constants(adapter.core_schema):
+        return validate
+
+    def decode(data: bytes) -> Any:
+        if find_nan(data) or find_infinity(data):
+            strict_json.refuse_constants(data)
+        return validate(data)
+
+    return decode
 
 
 def codec_serde(codec: Codec) -> Serde:
@@ -181,6 +206,8 @@ def _decode_integer(data: bytes) -> int:
 def _encode_float(value: Any) -> bytes:
     if type(value) is not float and type(value) is not int:
         raise _wrong_type("float", value)
+    if type(value) is int and int(float(value)) != value:
+        raise ValueError(f"no float is exactly {value}; round it, or use the serde integer")
     return _DOUBLE.pack(value)
 
 
@@ -205,16 +232,16 @@ INTEGER = Serde("integer", _encode_integer, _decode_integer)
 """8 bytes, big-endian, signed, as Kafka's LongSerializer."""
 
 FLOAT = Serde("float", _encode_float, _decode_float)
-"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer."""
+"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer: NaN and infinities as well."""
 
-JSON = Serde("json", orjson.dumps, orjson.loads)
-"""JSON in UTF-8. A float that is NaN or infinite is written as null."""
+JSON = Serde("json", strict_json.write, orjson.loads)
+"""JSON in UTF-8. NaN and infinities are refused: JSON has no number for them."""
 
 
 def _encode_window(value: Any) -> bytes:
     if type(value) is not WindowResult:
-        return orjson.dumps(value, default=_model_as_data)
-    result = orjson.dumps(value.value, default=_model_as_data)
+        return strict_json.write_with(value, _model_as_data)
+    result = strict_json.write_with(value.value, _model_as_data)
     return b'{"start":%d,"end":%d,"value":%b}' % (value.start, value.end, result)
 
 

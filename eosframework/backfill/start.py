@@ -107,6 +107,7 @@ def start(
         _refuse_running(graph, settings, facts, admin, registry)
         state = register(job, log, settings)
     _refuse_another(state.job, graph, request, facts)
+    graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
     ordered = stages(graph, tasks, state.job.files)
     return Started(graph, settings, admin, log, facts, state, ordered, tasks)
 

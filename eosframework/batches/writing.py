@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 
-from eosframework.batches.arrow import RecordBatch, arrow
+from eosframework.batches.arrow import RecordBatch, arrow, compute
 from eosframework.errors import RunError
+from eosframework.strict_json import write
 from eosframework.topology.batched import KEY_COLUMN, TIME_COLUMN
 
 _types: Any = arrow.types
@@ -27,6 +28,8 @@ _FORMATS = {
     arrow.float64(): "d",
 }
 """How the values of numbers lie in memory, in the words of `struct`."""
+
+_FLOATS = (arrow.float32(), arrow.float64())
 
 _PLAIN = (
     _types.is_boolean,
@@ -62,15 +65,18 @@ def refuse_unwritable(batch: RecordBatch, what: str) -> None:
 
 
 def json_rows(batch: RecordBatch) -> list[bytes]:
-    """Return each row as a JSON object, as `orjson` writes it: NaN and infinity as null.
+    """Return each row as a JSON object.
 
     The columns of the key and the time are no part of it.
+
+    Raises:
+        ValueError: a row has NaN or an infinity; which one is not said.
     """
     names = [name for name in batch.schema.names if name not in (KEY_COLUMN, TIME_COLUMN)]
     if not names:
         return [b"{}"] * batch.num_rows
     template = _template(tuple(names))
-    columns = [_texts(batch.column(name)) for name in names]
+    columns = [_texts(name, batch.column(name)) for name in names]
     return [template % row for row in zip(*columns, strict=True)]
 
 
@@ -80,15 +86,19 @@ def _template(names: tuple[str, ...]) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def _texts(column: Any) -> Sequence[bytes]:
+def _texts(name: str, column: Any) -> Sequence[bytes]:
     kind = column.type
     if _types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
     if kind in _FORMATS or _types.is_boolean(kind):
         # No number's text has a comma.
+        if kind in _FLOATS and compute.all(compute.is_finite(column)).as_py() is False:
+            raise ValueError(
+                f"column {name!r} has NaN or an infinity, which JSON has no number for"
+            )
         return orjson.dumps(_numbers(column))[1:-1].split(b",")
-    return [orjson.dumps(value) for value in column.to_pylist()]
+    return [write(value) for value in column.to_pylist()]
 
 
 def _numbers(column: Any) -> list[Any]:

@@ -76,7 +76,7 @@ def audit(
 
     scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = load_settings(config, assignments)
-    graph = resolve(load_app(application))
+    graph = resolve(load_app(application)).with_times_within(settings.worker.max_event_time_ahead)
     if graph.codecs:
         from eosframework.kafka.schemas import open_schemas
 

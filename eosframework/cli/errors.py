@@ -48,12 +48,25 @@ _WHOSE = (
         "step's `on_error`",
     ),
     (
-        "the same, in what follows a window that closes, a timer, a join without a "
-        "partner, or a node that gives its records at the commit",
+        "the event time that a function gives lies more than `worker.max_event_time_ahead` after "
+        "the record's own timestamp",
+        "the record",
+        "the same, before stream time moves; `on_error: fail` ends the worker",
+    ),
+    (
+        "a function or a value fails so in what follows a window that closes, a timer, a join "
+        "without a partner, or a node that gives its records at the commit",
         "the node's result",
         "the same, of the result: with `skip` or `dead_letter` its window is closed and "
         "the record behind which it went out is run; the dead letter names the store's "
         "changelog as where it comes from",
+    ),
+    (
+        "a topic is known to refuse an output: its value is larger than max.message.bytes "
+        "(without compression), or its timestamp is outside message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms by five minutes",
+        "the record that gave it, or the node's result",
+        "nothing is produced of it; as above, with the `on_error` of the record's source",
     ),
     (
         "the brokers refuse an output (*narrow*)",

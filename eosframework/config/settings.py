@@ -208,6 +208,11 @@ class WorkerSettings(Section):
     before it goes on with the others. More makes joins and windows exact where producers write
     late; 0 waits only for what is already there."""
 
+    max_event_time_ahead: float | None = Field(default=86_400.0, ge=0)
+    """Seconds by which the event time that a function gives a record may lie ahead of the record's
+    own Kafka timestamp. A record with a later one fails (on_error) before it moves stream time, so
+    a single wrong time cannot make all later records late. None: no limit."""
+
     http_address: str | None = Field(default=None, pattern=_ADDRESS)
     """Where a worker answers over HTTP, as host:port, for example 127.0.0.1:8080: /metrics, /livez,
     /readyz, /status, and /state with what its stores hold, for anybody who reaches it. Of several

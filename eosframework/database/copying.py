@@ -14,13 +14,13 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
-import orjson
 from psycopg import Connection, Cursor, sql
 from pydantic import BaseModel
 
 from eosframework.database.shapes import TableShape
 from eosframework.errors import DataRefused
 from eosframework.persisting.ports import Deletion, Row
+from eosframework.strict_json import write_with
 from eosframework.topology.graph import TableMode, TableSink
 
 Values = tuple[Any, ...]
@@ -229,7 +229,7 @@ def _reader(names: tuple[str, ...], json_at: tuple[int, ...], row: Row) -> Calla
         values = list(read(row))
         for i in json_at:
             if values[i] is not None:
-                values[i] = orjson.dumps(values[i], default=_plain).decode()
+                values[i] = write_with(values[i], _plain).decode()
         return tuple(values)
 
     return read_json

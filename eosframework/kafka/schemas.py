@@ -7,11 +7,12 @@ the record is neither skipped nor a dead letter; it waits.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from eosframework.config import RegistrySettings, SubjectNames
 from eosframework.errors import (
@@ -259,7 +260,9 @@ class SchemaRegistry:
             write = avro().AvroSerializer(self._client, codec.schema, to_map, conf)
         else:
             to_map = None if model is None else _to_map(model, "json")
-            write = json_schema().JSONSerializer(codec.schema, self._client, to_map, conf)
+            write = json_schema().JSONSerializer(
+                codec.schema, self._client, to_map, conf, json_encode=_write_json
+            )
         return self._patient(Use.WRITE, codec, lambda value: write(value, context))
 
     def _decoder(self, codec: Codec) -> Callable[[bytes], Any]:
@@ -273,7 +276,9 @@ class SchemaRegistry:
             )
         else:
             from_map = None if model is None else _from_map(model)
-            read = json_schema().JSONDeserializer(codec.schema, from_map, self._client, conf)
+            read = json_schema().JSONDeserializer(
+                codec.schema, from_map, self._client, conf, json_decode=_read_json
+            )
         return self._patient(Use.READ, codec, lambda data: read(data, context))
 
     def _patient(self, use: Use, codec: Codec, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -342,6 +347,17 @@ def _to_map(model: Any, mode: str) -> Callable[[Any, Any], Any]:
 
 def _from_map(model: Any) -> Callable[[Any, Any], Any]:
     return lambda value, _: model.model_validate(value)
+
+
+_write_json = json.JSONEncoder(allow_nan=False).encode
+
+
+def _read_json(data: str | bytes) -> Any:
+    return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON; expected a number or null")
 
 
 def _refuse_to_write(_: Any) -> bytes:

@@ -11,6 +11,7 @@ from eosframework.operators.session import StoreSession
 from eosframework.operators.slices import SlicedOperator
 from eosframework.operators.timed import Alarm, Closed, Result
 from eosframework.operators.window_entries import START
+from eosframework.strict_json import write_with
 from eosframework.topology.graph import Window
 
 
@@ -65,4 +66,4 @@ class Deduplication(SlicedOperator):
 
 def _identity(key: bytes, shared: Any) -> bytes:
     """Two pairs have the same bytes only if both parts are the same."""
-    return START.pack(len(key)) + key + orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)
+    return START.pack(len(key)) + key + write_with(shared, option=orjson.OPT_SORT_KEYS)

@@ -10,10 +10,12 @@ texts are kept as they are, and encoded once for each key and transaction.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from eosframework.errors import DataRejected
 from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
 from eosframework.operators.ports import CommittedStore
 
@@ -122,13 +124,27 @@ class StoreSession(ABC):
         return bool(self._changed)
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each key that was changed with its last entry; None: it was deleted."""
+        """Yield each key that was changed with its last entry; None: it was deleted.
+
+        Raises:
+            DataRejected: a value does not encode, for example an integer of more than 64 bits. The
+                transaction is replayed in halves until the record that gave it is known.
+        """
         size_bytes = 0
         for key, kept in self._changed.items():
-            data = None if kept is None else self._bytes(kept)
+            data = None if kept is None else self._encoded(kept)
             size_bytes += len(data or b"")
             yield key, data
         self._changed_bytes = size_bytes
+
+    def _encoded(self, kept: Any) -> bytes:
+        try:
+            return self._bytes(kept)
+        except (TypeError, ValueError, OverflowError, struct.error) as error:
+            raise DataRejected(
+                f"store {self.form.store!r} cannot keep a value as {self.form.serde.name}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def changed_entries(self) -> Iterator[tuple[bytes, Entry | None]]:
         """Yield the same, decoded."""

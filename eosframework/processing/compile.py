@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -11,6 +11,7 @@ from eosframework.processing.event_times import event_time
 from eosframework.processing.generating import Run, Writer
 from eosframework.processing.lines import Slots
 from eosframework.processing.ports import Message
+from eosframework.processing.refusals import OutputLimits
 from eosframework.records import TopicPartition
 from eosframework.topology.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
 from eosframework.topology.joined import JoinSide, StreamJoin, Table
@@ -103,6 +104,7 @@ def compile_part(
     receipts: bool = False,
     batch_rows: int | None = None,
     closed_topics: Collection[str] = (),
+    limits: Mapping[str, OutputLimits] | None = None,
 ) -> CompiledPart:
     """Compile a sub-topology.
 
@@ -111,6 +113,7 @@ def compile_part(
         receipts: see `compile_source`.
         batch_rows: the most rows of a batch; None: as many as the slice has.
         closed_topics: no function of a sink may choose them.
+        limits: by topic, what it is known to refuse; None: nothing is known.
 
     Raises:
         TopologyError: it has batch operators, and there is no pyarrow.
@@ -121,6 +124,8 @@ def compile_part(
         has_ttl=expires,
         batch_rows=batch_rows,
         closed_topics=closed_topics,
+        ahead_ms=_ahead_of(part),
+        limits=limits,
     )
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []
@@ -128,6 +133,12 @@ def compile_part(
         node = slots.emitting[len(emissions)]
         emissions.append(_compile_emission(node, slots))
     return CompiledPart(part, sources, tuple(slots.keyed), tuple(emissions))
+
+
+def _ahead_of(part: SubTopology) -> int | None:
+    """Return the limit for what keyed nodes give later, which may descend from every source."""
+    limits = [source.ahead_ms for source in part.sources if source.ahead_ms is not None]
+    return max(limits) if limits and len(limits) == len(part.sources) else None
 
 
 def _closes(part: SubTopology) -> bool:

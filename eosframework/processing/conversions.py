@@ -7,9 +7,10 @@ would refuse after the record was done.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, cast
+from datetime import UTC, datetime
+from typing import Any, NoReturn, cast
 
-from eosframework.records import TOPIC_NAME, Headers, Record, as_milliseconds
+from eosframework.records import LATEST_MS, TOPIC_NAME, Headers, Record, as_milliseconds
 
 KNOWN_TOPICS = 10_000
 """So many names that were checked are remembered."""
@@ -66,6 +67,31 @@ class TopicChoice:
                 f"a sink's function chose topic {name!r}, which the application or the brokers "
                 f"keep for themselves; choose another one"
             )
+
+
+def refuse_ahead(time_ms: int, own_ms: int, ahead_ms: int) -> NoReturn:
+    """Raise because an event time lies too far ahead.
+
+    Args:
+        time_ms: that a function gave.
+        own_ms: the record's own Kafka timestamp.
+        ahead_ms: by how much the first may exceed the second.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(
+        f"the function gave the event time {_moment(time_ms)}, and the record's own timestamp is "
+        f"{_moment(own_ms)}; worker.max_event_time_ahead allows {ahead_ms / 1000:g} s between "
+        f"them. Correct the function or the record, or raise the setting"
+    )
+
+
+def _moment(time_ms: int) -> str:
+    if not 0 <= time_ms <= LATEST_MS:
+        return str(time_ms)
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return f"{time_ms} ({moment})"
 
 
 def unpack_record(

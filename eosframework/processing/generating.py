@@ -128,6 +128,8 @@ class Writer(JoinLines, ProcessLines, BatchLines):
 
     def write_source(self, source: Source, *, receipts: bool) -> None:
         """Write what happens to each record of a source."""
+        self._ahead_ms = source.ahead_ms
+        self._refused = Site("output", source.on_error)
         begin = self._write_begin()
         current = self._write_decode(source)
         for are_batches, children in groupby(source.children, is_batch):
@@ -143,6 +145,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
 
     def write_emission(self, node: Aggregate | StreamJoin | Processor) -> None:
         """Write what happens to each record that a keyed node gives later."""
+        self._refused = Site(node.name, node.on_error)
         begin = self._write_begin()
         if isinstance(node, StreamJoin | Processor):
             if isinstance(node, StreamJoin):
@@ -184,6 +187,8 @@ class Writer(JoinLines, ProcessLines, BatchLines):
             slots = [f" {name} = state.operators[{slot}]" for slot, name in self._used.items()]
             self._insert(begin + 1, ["  journal.clear()"])
             self._insert(begin, [" journal = state.journal", *slots])
+        if self._bounds:
+            self._insert(begin, [f" {line}" for line in self._bounds.values()])
         if self._slots.has_ttl:
             self._insert(begin, [" time = state.time", " time.now = stream_time"])
         if closes:
@@ -208,6 +213,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
             call = self._function(source.timestamp)
             self._line(3, f"{timestamp} = m.timestamp()[1]")
             self._line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
+            self._write_limit(3, timestamp)
         moves = "stream_time = time.now" if self._slots.has_ttl else "stream_time"
         self._line(3, f"if {timestamp} > stream_time: {moves} = {timestamp}")
         return Current(key, value, timestamp, headers, key_bytes, source.key)
@@ -248,6 +254,11 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         else:
             topic = repr(sink.topic)
         value = self._value_bytes(current, sink.value)
+        if isinstance(sink.topic, str) and sink.topic in self._slots.limits:
+            encoded = self._variable("b")
+            self._line(depth, f"{encoded} = {value}")
+            self._write_refusals(depth, sink.topic, encoded, current.timestamp)
+            self._site, value = Site(sink.name, sink.on_error), encoded
         key = self._key_bytes(current, sink.key)
         self._line(
             depth,
@@ -348,12 +359,5 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         else:
             self._line(depth, f"for {result} in {call} or ():")
             depth += 1
-        key, value = self._variable("k"), self._variable("v")
-        timestamp, headers = self._variable("t"), self._variable("h")
-        self._line(
-            depth,
-            f"{key}, {value}, {timestamp}, {headers} = "
-            f"unpack_record({result}, {current.timestamp}, {current.headers})",
-        )
-        changed = Current(key, value, timestamp, headers, None, current.key_serde)
+        changed = self._write_unpacked(depth, result, current)
         self._write_children(depth, step.children, changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,15 @@ from eosframework.processing.conversions import (
     TopicChoice,
     as_bytes,
     as_milliseconds,
+    refuse_ahead,
     unpack_record,
+)
+from eosframework.processing.refusals import (
+    NO_LIMITS,
+    OutputLimits,
+    bounds_of,
+    refuse_size,
+    refuse_time,
 )
 from eosframework.records import Record
 from eosframework.serdes import JSON, Serde
@@ -37,11 +45,15 @@ class Slots:
         has_ttl: bool = False,
         batch_rows: int | None = None,
         closed_topics: Collection[str] = (),
+        ahead_ms: int | None = None,
+        limits: Mapping[str, OutputLimits] | None = None,
     ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.batch_rows = batch_rows
         self.closed_topics = closed_topics
+        self.ahead_ms = ahead_ms
+        self.limits = limits or {}
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
@@ -86,14 +98,20 @@ class Lines:
     def __init__(self, slots: Slots) -> None:
         self.lines: list[str] = []
         self._slots = slots
+        self._ahead_ms = slots.ahead_ms
         self._used: dict[int, str] = {}
         self._sites: dict[int, Site] = {}
-        self._site = Site("", OnError())
+        self._site = self._refused = Site("", OnError())
+        self._bounds: dict[str, str] = {}
         self._count = 0
         self.names: dict[str, Any] = {
             "Record": Record,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
+            "refuse_ahead": refuse_ahead,
+            "refuse_size": refuse_size,
+            "refuse_time": refuse_time,
+            "bounds_of": bounds_of,
             "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
             "site_of": self._site_of,
@@ -150,6 +168,54 @@ class Lines:
             f"Record({current.key}, {current.value}, {current.timestamp}, "
             f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
         )
+
+    def _write_unpacked(self, depth: int, result: str, current: Current) -> Current:
+        """Write how a function's result becomes a record; a new event time has its limit."""
+        key, value = self._variable("k"), self._variable("v")
+        timestamp, headers = self._variable("t"), self._variable("h")
+        self._line(
+            depth,
+            f"{key}, {value}, {timestamp}, {headers} = "
+            f"unpack_record({result}, {current.timestamp}, {current.headers})",
+        )
+        self._write_limit(depth, timestamp, f"{timestamp} is not {current.timestamp} and ")
+        return Current(key, value, timestamp, headers, None, current.key_serde)
+
+    def _write_limit(self, depth: int, timestamp: str, condition: str = "") -> None:
+        if self._ahead_ms is not None:
+            own = "m.timestamp()[1]"
+            self._line(
+                depth,
+                f"if {condition}{timestamp} - {own} > {self._ahead_ms}: "
+                f"refuse_ahead({timestamp}, {own}, {self._ahead_ms})",
+            )
+
+    def _write_refusals(self, depth: int, topic: str, value: str, timestamp: str) -> None:
+        """Write what tells outputs that the topic is known to refuse.
+
+        They are of the place to which those are charged that brokers refuse.
+        """
+        limits = self._slots.limits.get(topic, NO_LIMITS)
+        self._site = self._refused
+        if limits.value_bytes is not None:
+            size = f"len({value})"
+            self._line(
+                depth,
+                f"if {value} is not None and {size} > {limits.value_bytes}: "
+                f"refuse_size({topic!r}, {size}, {limits.value_bytes})",
+            )
+        if limits.before_ms is not None or limits.after_ms is not None:
+            if topic not in self._bounds:
+                number, known = len(self._bounds), self._name("limits", limits)
+                self._bounds[topic] = f"earliest{number}, latest{number} = bounds_of({known})"
+            number = list(self._bounds).index(topic)
+            is_early = (
+                f"0 < {timestamp} < earliest{number} or " if limits.before_ms is not None else ""
+            )
+            self._line(
+                depth,
+                f"if {is_early}{timestamp} > latest{number}: refuse_time({topic!r}, {timestamp})",
+            )
 
     def _function(self, function: Function) -> str:
         return self._name("call", function.call)

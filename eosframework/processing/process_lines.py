@@ -31,14 +31,7 @@ class ProcessLines(Lines):
     def _write_given(self, depth: int, call: str, node: Processor, current: Current) -> None:
         result = self._variable("r")
         self._line(depth, f"for {result} in {call} or ():")
-        key, value = self._variable("k"), self._variable("v")
-        timestamp, headers = self._variable("t"), self._variable("h")
-        self._line(
-            depth + 1,
-            f"{key}, {value}, {timestamp}, {headers} = "
-            f"unpack_record({result}, {current.timestamp}, {current.headers})",
-        )
-        changed = Current(key, value, timestamp, headers, None, current.key_serde)
+        changed = self._write_unpacked(depth + 1, result, current)
         self._write_children(depth + 1, node.children, changed)
 
     def _handler(self, node: Processor) -> str:

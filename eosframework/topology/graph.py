@@ -6,8 +6,8 @@ Nodes form a DAG: a node that several streams merge into is one object with seve
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -244,6 +244,8 @@ class Source:
         on_error: for records that do not decode.
         again: of a topic of the application's own for records of another source that are processed
             again; None: it is a source that the user declared, or a repartition topic.
+        ahead_ms: by how many milliseconds the event time that a function gives a record may lie
+            ahead of the record's own timestamp; None: no limit.
     """
 
     name: str
@@ -254,6 +256,7 @@ class Source:
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
     again: Again | None = None
+    ahead_ms: int | None = None
 
 
 class TableMode(StrEnum):
@@ -352,6 +355,26 @@ class Graph:
     def sub_topology(self, name: str) -> SubTopology:
         """Return the one of this name, which there is."""
         return next(part for part in self.sub_topologies if part.name == name)
+
+    def with_times_within(self, seconds: float | None, trusted: Collection[str] = ()) -> Graph:
+        """Return the same application with a limit for event times; see `Source.ahead_ms`.
+
+        Args:
+            seconds: that an event time may lie ahead of its record's own timestamp; None: no limit.
+            trusted: source topics without a limit.
+        """
+        ahead_ms = None if seconds is None else round(seconds * 1000)
+        parts = (
+            replace(
+                part,
+                sources=tuple(
+                    source if source.topic in trusted else replace(source, ahead_ms=ahead_ms)
+                    for source in part.sources
+                ),
+            )
+            for part in self.sub_topologies
+        )
+        return replace(self, sub_topologies=tuple(parts))
 
     @property
     def whole_topics(self) -> frozenset[str]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from eosframework.processing.refusals import BATCH_BYTES
 from tests.support.commands import Cluster, Folder
+from tests.support.feeding import feeder
+from tests.support.messages import headers_of
 from tests.support.pipeline import read_committed
 from tests.support.programs import Finished
+from tests.support.topics import configure
 
 TOPOLOGY = """\
 application: NAME
@@ -80,3 +87,209 @@ def test_a_dead_letter_keeps_the_bytes_that_did_not_decode(
     assert run.values("out") == [RECORDS[0], RECORDS[2]]
     assert run.values("dead") == [RECORDS[1]]
     assert run.committed == 3
+
+
+FUNCTIONS = """\
+def when(value):
+    return value["at"]
+
+
+def is_wanted(value):
+    return value["n"] != 1
+"""
+TIMED = """\
+application: NAME
+sources:
+  events:
+    topic: NAME.in
+    key: string
+    value: json
+    timestamp: "times:when"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  counted:
+    from: events
+    steps:
+      - filter: "times:is_wanted"
+      - count: {window: {tumbling: 1s}}
+    to: [{topic: NAME.out, value: json}]
+"""
+
+
+def test_one_event_time_of_a_far_future_makes_no_later_record_late(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The filter would drop the record; it moved stream time all the same, for good."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name, now_ms, far_ms = unique_name("ahead"), round(time.time() * 1000), 253_402_300_799_999
+    cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+    times = [now_ms, far_ms, now_ms + 1000, now_ms + 2000]
+    values = [json.dumps({"n": n, "at": at}).encode() for n, at in enumerate(times)]
+    producer = feeder(kafka.bootstrap_servers)
+    for value in values:
+        producer.produce(f"{name}.in", value, b"key")
+    assert producer.flush(60) == 0
+    folder.write("times.py", FUNCTIONS)
+    folder.write("app.yaml", TIMED.replace("NAME", name))
+    for command in ("apply", "run-worker"):
+        options = ["--until-caught-up"] if command == "run-worker" else []
+        done = folder.run(command, "app.yaml", *options)
+        assert done.exit_code == 0, done.err
+    counted = read_committed(kafka.bootstrap_servers, f"{name}.out")
+    starts = [json.loads(record.value() or b"")["start"] for record in counted]
+    assert starts == [at // 1000 * 1000 for at in times if at != far_ms]
+    [letter] = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    assert letter.value() == values[1]
+    assert b"worker.max_event_time_ahead" in (headers_of(letter)["eos.error"] or b"")
+
+
+GAUGES = """\
+import pydantic
+
+
+class Gauge(pydantic.BaseModel):
+    n: int
+    level: float
+
+
+def spoil(gauge):
+    return gauge.model_copy(update={"level": float("nan")}) if gauge.n == 1 else gauge
+
+
+def amount(gauge):
+    return 2**62 if gauge.n >= 3 else gauge.n
+
+
+def latest(before, gauge):
+    return gauge
+"""
+KEEPING = """\
+application: NAME
+sources:
+  gauges: {topic: NAME.in, key: string, value: "gauges:Gauge", on_error: {dead_letter: NAME.dead}}
+streams:
+  last:
+    from: gauges
+    on_error: {dead_letter: NAME.dead}
+    steps:
+      - map_values: "gauges:spoil"
+      - reduce: {add: "gauges:latest", value: "gauges:Gauge"}
+    to: [{topic: NAME.last, value: "gauges:Gauge"}]
+  total:
+    from: gauges
+    on_error: {dead_letter: NAME.dead}
+    steps:
+      - sum: {of: "gauges:amount", value: integer}
+"""
+
+
+def test_what_a_store_cannot_keep_is_a_dead_letter_and_spoils_no_key(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """NaN was kept as null, and every later record of its key failed; a sum of more than 64 bits
+    ended the worker at the commit, at every start."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name = unique_name("kept")
+    cluster.create(f"{name}.in", f"{name}.last", f"{name}.dead")
+    values = [json.dumps({"n": n, "level": 0.5}).encode() for n in range(6)]
+    values.append(b'{"n":6,"level":NaN}')
+    producer = feeder(kafka.bootstrap_servers)
+    for value in values:
+        producer.produce(f"{name}.in", value, b"key")
+    assert producer.flush(60) == 0
+    folder.write("gauges.py", GAUGES)
+    folder.write("app.yaml", KEEPING.replace("NAME", name))
+    for command in (("apply", "app.yaml"), ("run-worker", "app.yaml", "--until-caught-up")):
+        done = folder.run(*command)
+        assert done.exit_code == 0, done.err
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    errors = {letter.value(): headers_of(letter)["eos.error"] or b"" for letter in letters}
+    assert b"member 'level' is nan" in errors.pop(values[1])
+    assert b"NaN and Infinity are no JSON" in errors.pop(values[6])
+    assert {value: b"does not fit the 8 bytes" in text for value, text in errors.items()} == {
+        values[4]: True,
+        values[5]: True,
+    }
+    last = read_committed(kafka.bootstrap_servers, f"{name}.last")
+    assert [json.loads(record.value() or b"")["n"] for record in last] == [0, 2, 3]
+    assert cluster.committed(name, f"{name}.in") == len(values)
+
+
+OUTPUTS = """\
+import time
+
+NOW_MS = round(time.time() * 1000)
+
+
+def when(value):
+    return NOW_MS + (3 * 3_600_000 if value["n"] % 4 == 1 else 0)
+
+
+def inflated(value):
+    return value | {"padding": "x" * (20_000 if value["n"] % 4 == 3 else 0)}
+"""
+REFUSING = """\
+application: NAME
+sources:
+  numbers:
+    topic: NAME.in
+    value: json
+    timestamp: "outputs:when"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  inflated:
+    from: numbers
+    steps: [{map_values: "outputs:inflated"}]
+    to: [{topic: NAME.out, value: json}]
+"""
+LIMIT_BYTES = 10_000
+OVERHEAD_BYTES = 72
+"""Of a batch with one record of 10,000 bytes, without a key."""
+
+
+def refusal(producer: Producer, topic: str, value: bytes, time_ms: int) -> str | None:
+    """Produce one record; return the name of the error with which the broker refuses it."""
+    errors: list[str | None] = []
+    producer.produce(
+        topic,
+        value,
+        timestamp=time_ms,
+        on_delivery=lambda error, _: errors.append(error.name() if error else None),
+    )
+    assert producer.flush(60) == 0
+    return errors[0]
+
+
+def test_a_hundred_outputs_that_are_known_to_be_refused_abort_no_transaction(
+    kafka: Any, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Each aborted its transaction, which was replayed in halves: a second for each record."""
+    folder, cluster = Folder(tmp_path, kafka.bootstrap_servers), Cluster(kafka.bootstrap_servers)
+    name, now_ms = unique_name("refused"), round(time.time() * 1000)
+    cluster.create(f"{name}.in", f"{name}.out", f"{name}.dead")
+    configure(cluster.admin, f"{name}.out", {"max.message.bytes": str(LIMIT_BYTES)})
+    cluster.feed(f"{name}.in", *(json.dumps({"n": n}).encode() for n in range(200)))
+    folder.write("outputs.py", OUTPUTS)
+    folder.write("app.yaml", REFUSING.replace("NAME", name))
+    done = folder.run("run-worker", "app.yaml", "--until-caught-up")
+    assert done.exit_code == 0, done.err
+    assert "output_rejected" not in done.err, done.err[-3000:]
+    written = [
+        json.loads(record.value() or b"")["n"]
+        for record in read_committed(kafka.bootstrap_servers, f"{name}.out")
+    ]
+    assert written == list(range(0, 200, 2))
+    letters = read_committed(kafka.bootstrap_servers, f"{name}.dead")
+    errors = {json.loads(letter.value() or b"")["n"]: headers_of(letter) for letter in letters}
+    assert sorted(errors) == list(range(1, 200, 2))
+    for n, headers in errors.items():
+        told = b"refuses the timestamp" if n % 4 == 1 else b"refuses a value of 20"
+        assert told in (headers["eos.error"] or b"")
+        assert headers["eos.step"] == b"output"
+
+    producer, taken = feeder(kafka.bootstrap_servers), LIMIT_BYTES - OVERHEAD_BYTES
+    out = f"{name}.out"
+    assert refusal(producer, out, b"x" * taken, now_ms) is None
+    assert refusal(producer, out, b"x" * (taken + 1), now_ms) == "MSG_SIZE_TOO_LARGE"
+    assert refusal(producer, out, b"x", now_ms + 3 * 3_600_000) == "INVALID_TIMESTAMP"
+    assert OVERHEAD_BYTES >= BATCH_BYTES

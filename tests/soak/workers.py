@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
+from tests.support.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
 
 RESTART_SECONDS = 1.0
 SETTINGS = (
@@ -65,6 +65,9 @@ class Workers:
         self.ended: list[Ended] = []
         self._pipeline = pipeline
         self._settings = [
+            # What brokers refuse of compressed batches is known only when they do.
+            COMPRESSED,
+            "kafka.properties.message.max.bytes=5000000",
             *SETTINGS,
             f"kafka.bootstrap_servers={bootstrap_servers}",
             f"worker.partitions_per_producer={partitions_per_producer}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import time
@@ -30,14 +31,19 @@ def refuse_threes(value: dict[str, int]) -> dict[str, int]:
     return value
 
 
+def noise(seed: int, length: int) -> str:
+    """Return text that no codec makes much smaller, the same for each seed."""
+    return base64.b64encode(random.Random(seed).randbytes(length * 3 // 4)).decode()
+
+
 def inflate(value: dict[str, int]) -> dict[str, Any]:
     """Make record 13 larger than the topic takes."""
-    return {"n": value["n"], "padding": "x" * 20_000 if value["n"] == 13 else ""}
+    return {"n": value["n"], "padding": noise(value["n"], 20_000) if value["n"] == 13 else ""}
 
 
 def pad(value: dict[str, int]) -> dict[str, Any]:
     """Make every record a third of what the topic takes, so that a batch exceeds it."""
-    return {"n": value["n"], "padding": "x" * 3_000}
+    return {"n": value["n"], "padding": noise(value["n"], 3_000)}
 
 
 def never_return_at_thirteen(value: dict[str, int]) -> dict[str, int]:
@@ -107,13 +113,13 @@ def fifties(record: Any) -> str:
 
 def inflate_thirds(result: Any) -> dict[str, Any]:
     """Make the result of every third window of 100 ms larger than its topic takes."""
-    padding = "x" * 20_000 if result.start // 100 % 3 == 0 else ""
+    padding = noise(result.start, 20_000) if result.start // 100 % 3 == 0 else ""
     return {"start": result.start, "n": result.value, "padding": padding}
 
 
 def inflate_last(count: int) -> dict[str, Any]:
     """Make a count of 50 larger than its topic takes."""
-    return {"n": count, "padding": "x" * 20_000 if count == 50 else ""}
+    return {"n": count, "padding": noise(count, 20_000) if count == 50 else ""}
 
 
 def slow(value: dict[str, int]) -> dict[str, int]:

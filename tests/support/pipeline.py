@@ -139,12 +139,16 @@ class Verdict:
         return self == Verdict()
 
 
+COMPRESSED = "kafka.properties.compression.type=lz4"
+
+
 class Pipeline:
     """One application on one broker, with topics of its own.
 
     Args:
         topology: YAML with `NAME` where the application's name goes.
-        small_outputs: the outputs take messages of at most 10,000 bytes.
+        small_outputs: the outputs take batches of at most 10,000 bytes. Workers compress, so that
+            it is not known before a commit which output is refused.
         replication_factor: of every topic.
         outputs: by name, what its records' numbers are a multiple of.
     """
@@ -165,6 +169,7 @@ class Pipeline:
         self.name = name
         self.directory = directory
         self.source = f"{name}.in"
+        self._own_settings = [COMPRESSED] if small_outputs else []
         self.outputs = {f"{name}.{output}": factor for output, factor in outputs.items()}
         self.workers: list[WorkerProcess] = []
         self._fed = 0
@@ -242,7 +247,8 @@ class Pipeline:
         fault_directory.mkdir()
         log_file = self.directory / f"worker{number}.log"
         command = ["run-worker", str(self.topology_file), *arguments]
-        chosen = [f"kafka.bootstrap_servers={self.bootstrap_servers}", *settings]
+        chosen = [f"kafka.bootstrap_servers={self.bootstrap_servers}"]
+        chosen += [*self._own_settings, *settings]
         if instance is not None:
             chosen.append(f"worker.instance={self.name}.{instance}")
         for setting in chosen:

@@ -15,7 +15,7 @@ from tests.conftest import KafkaService
 from tests.support.backfilled import QUICK, Backfill
 from tests.support.feeding import feeder
 from tests.support.joined import PARTITIONS, Shop
-from tests.support.pipeline import Pipeline, number_in
+from tests.support.pipeline import COMPRESSED, Pipeline, number_in
 from tests.support.totals import Totals
 
 ONE_STREAM = """\
@@ -144,7 +144,7 @@ def test_an_output_that_the_broker_refuses_goes_to_the_dead_letters(
 ) -> None:
     pipeline = make_pipeline(topology=ONE_STREAM, partitions=1, small_outputs=True)
     pipeline.feed(300)
-    done = make_backfill(pipeline).run("doubled", 0)
+    done = make_backfill(pipeline, [*QUICK, COMPRESSED]).run("doubled", 0)
     assert (done.records, done.dead_letters) == (300, 1)
     [dead] = pipeline.read(f"{pipeline.name}.dead")
     assert number_in(dead) == 13

@@ -19,8 +19,8 @@ COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     "int8": (pa.int8(), st.integers(-128, 127)),
     "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
-    "float64": (pa.float64(), st.floats()),
-    "float32": (pa.float32(), st.floats(width=32)),
+    "float64": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
+    "float32": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
     "bool": (pa.bool_(), st.booleans()),
     "string": (pa.string(), st.text()),
     'a %b"\n': (pa.string(), st.text()),
@@ -56,6 +56,16 @@ def test_rows_are_written_as_the_json_serde_writes_them(
     assert json_rows(batch) == [orjson.dumps({n: row[n] for n in COLUMNS}) for row in rows]
     part = batch.slice(min(skipped, len(rows) - 1), 1)
     assert json_rows(part) == [orjson.dumps(row) for row in part.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.list_(pa.float64())])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_nan_and_infinities_are_refused_as_by_the_json_serde(kind: Any, number: float) -> None:
+    values = [[1.5], [number]] if pa.types.is_list(kind) else [1.5, None, number]
+    batch = pa.record_batch([pa.array(values, kind)], names=["x"])
+    with pytest.raises(ValueError, match="JSON has no number for"):
+        json_rows(batch)
+    assert json_rows(batch.slice(0, 1)) in ([b'{"x":1.5}'], [b'{"x":[1.5]}'])
 
 
 def test_key_and_time_are_no_fields() -> None:

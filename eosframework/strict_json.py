@@ -1,0 +1,209 @@
+"""JSON that can be read again: no NaN, no infinity, nothing too deep or too long to be parsed.
+
+orjson and pydantic write NaN and infinities as null, without a word. The null then passes for a
+missing value, or cannot be read into the float that it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from math import isfinite
+from typing import Any, cast
+
+import orjson
+from pydantic import BaseModel
+
+DEEPEST = 200
+"""So many objects and lists in one another pydantic reads; it writes more."""
+
+SHORT_BYTES = 2 * DEEPEST
+"""JSON of at most so many bytes is neither too deep nor has it a number that is too long."""
+
+LONGEST_NUMBER = 4300
+"""So many digits pydantic reads; it writes more."""
+
+_STRIDE = 1000
+_REPLACED = "\ufffd".encode()
+_DIGITS = re.compile(rb"\d{%d}" % (LONGEST_NUMBER // _STRIDE))
+
+_OF_NO_FLOAT = frozenset({str, int, bool, type(None), bytes})
+
+Default = Callable[[Any], Any]
+
+
+find_null = re.compile(b"null").search
+find_nan = re.compile(b"NaN").search
+find_infinity = re.compile(b"Infinity").search
+"""Of all ways to look for bytes these take the least time."""
+
+
+def write(value: Any) -> bytes:
+    """Return a value as JSON.
+
+    Raises:
+        TypeError: the value has no form in JSON.
+        ValueError: it holds NaN or an infinity; names the member.
+    """
+    data = orjson.dumps(value)
+    if find_null(data):
+        refuse_infinite(value)
+    return data
+
+
+def write_with(value: Any, default: Default | None = None, option: int | None = None) -> bytes:
+    """Return a value as JSON, as `write`.
+
+    Args:
+        value: what orjson writes.
+        default: makes of another object one that orjson writes.
+        option: of orjson.
+    """
+    data = orjson.dumps(value, default, option)
+    if find_null(data):
+        refuse_infinite(value)
+    return data
+
+
+def refuse_infinite(value: Any) -> None:
+    """Raise if a value that orjson has written holds NaN or an infinity.
+
+    Raises:
+        ValueError: names the member.
+    """
+    if is_infinite(value):
+        raise _no_number(*next(infinite(value)))
+
+
+def is_infinite(value: Any) -> bool:
+    """Tell whether there is a NaN or an infinity in a value that was written as JSON."""
+    left: list[Any] = [(value,)]
+    while left:
+        for member in _members(left.pop()):
+            kind = member.__class__
+            if kind is float:
+                if not isfinite(member):
+                    return True
+            elif kind not in _OF_NO_FLOAT:
+                left.append(member)
+    return False
+
+
+def infinite(value: Any) -> Iterator[tuple[Any, float]]:
+    """Yield each NaN and infinity in a value, with the name or index of the member that it is."""
+    left: list[tuple[Any, Any]] = [(None, value)]
+    while left:
+        place, found = left.pop()
+        if found.__class__ is float:
+            if not isfinite(found):
+                yield place, found
+        elif isinstance(found, dict):
+            left.extend(cast("dict[Any, Any]", found).items())
+        else:
+            left.extend(enumerate(_members(found)))
+
+
+def _members(value: Any) -> Iterable[Any]:
+    """Return what is in a value, if it is one that has members in JSON."""
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value).values()
+    if isinstance(value, tuple | list | set | frozenset):
+        return cast("Iterable[Any]", value)
+    if isinstance(value, BaseModel):
+        return (value.__dict__, value.__pydantic_extra__)
+    if isinstance(value, Enum):
+        return (value.value,)
+    if is_dataclass(value):
+        names = (field.name for field in fields(value) if not field.name.startswith("_"))
+        return ({name: getattr(value, name, None) for name in names},)
+    return ()
+
+
+def refuse_constants(data: bytes) -> None:
+    """Raise if bytes in which NaN or Infinity was found are not JSON; pydantic would read them.
+
+    Raises:
+        ValueError: they are not.
+    """
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"{error}; NaN and Infinity are no JSON") from None
+
+
+def writes_constants(schema: Any) -> bool:
+    """Tell whether a model's core schema asks for NaN and Infinity (`ser_json_inf_nan`)."""
+    if isinstance(schema, dict):
+        known = cast("dict[str, Any]", schema)
+        return known.get("ser_json_inf_nan") == "constants" or any(
+            map(writes_constants, known.values())
+        )
+    return isinstance(schema, list | tuple) and any(
+        map(writes_constants, cast("list[Any]", schema))
+    )
+
+
+def refuse_surrogates(value: Any) -> None:
+    """Raise if a key in a value has a lone surrogate, in place of which pydantic writes U+FFFD.
+
+    Raises:
+        UnicodeEncodeError: it has.
+    """
+    left: list[Any] = [value]
+    while left:
+        found = left.pop()
+        if isinstance(found, dict):
+            keys = cast("dict[Any, Any]", found).keys()
+            "".join(key for key in keys if isinstance(key, str)).encode()
+        left.extend(m for m in _members(found) if m.__class__ not in _OF_NO_FLOAT)
+
+
+def is_suspicious(data: bytes) -> bool:
+    """Tell whether JSON may be too deep, or hold a number with too many digits, for pydantic.
+
+    That is cheap, and says yes of some that can be read.
+    """
+    if data.count(b"{") + data.count(b"[") > DEEPEST:
+        return True
+    # Of a number that is too long every thousandth byte is a digit.
+    return len(data) > LONGEST_NUMBER and _DIGITS.search(data[::_STRIDE]) is not None
+
+
+def refuse_unreadable(
+    value: Any, data: bytes, dump: Callable[[Any], Any], read: Callable[[bytes], Any]
+) -> None:
+    """Raise if JSON cannot be read as the value that it was written of.
+
+    Args:
+        value: a model.
+        data: its JSON.
+        dump: gives the plain values of a model, NaN and infinities among them.
+        read: gives a model.
+
+    Raises:
+        ValueError: it cannot; names the member that is NaN or infinite.
+    """
+    if _REPLACED in data:
+        refuse_surrogates(value)
+    wanted = list(infinite(dump(value))) if is_infinite(value) else []
+    if not wanted and not is_suspicious(data):
+        return
+    try:
+        again = read(data)
+    except ValueError as error:
+        if wanted:
+            raise _no_number(*wanted[0]) from None
+        raise ValueError(f"its JSON could not be read again: {error}") from None
+    # A serializer of the user's may have written NaN in a way that its validator reads.
+    if wanted and len(list(infinite(dump(again)))) < len(wanted):
+        raise _no_number(*wanted[0])
+
+
+def _no_number(place: Any, number: float) -> ValueError:
+    where = "the value" if place is None else f"member {place!r:.60}"
+    return ValueError(
+        f"{where} is {number}, which JSON has no number for; leave it out, write None, or use "
+        f"a serde that has it (float, avro, protobuf)"
+    )

@@ -1,0 +1,74 @@
+"""Outputs that a topic is known to refuse fail their record before anything is produced."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from eosframework.errors import DataRejected
+from eosframework.processing.compile import compile_source
+from eosframework.processing.failures import FailureHandler
+from eosframework.processing.lines import Slots
+from eosframework.processing.refusals import CLOCKS_MS, OutputLimits
+from tests.unit.processing.messages import DEAD, SKIP, Sent, sink, source
+
+HOUR_MS = 3_600_000
+NOW_MS = round(time.time() * 1000)
+
+
+def ran(message: Sent, limits: OutputLimits | None, **options: Any) -> list[Any]:
+    """Return what a copied record gives, with `skip` at the sink: it is the source's to decide."""
+    given = {} if limits is None else {"out": limits}
+    target = compile_source(
+        source(sink(value=bytes, on_error=SKIP), value=bytes, on_error=DEAD), Slots(limits=given)
+    )
+    out: list[Any] = []
+    target.run([message], out, 0, FailureHandler())
+    return out
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "refused"),
+    [
+        (b"x" * 10, OutputLimits(value_bytes=10), False),
+        (b"x" * 11, OutputLimits(value_bytes=10), True),
+        (b"x" * 11, OutputLimits(), False),
+        (b"x" * 11, None, False),
+        (None, OutputLimits(value_bytes=10), False),
+    ],
+)
+def test_a_value_above_the_limit_of_its_topic_is_the_records_error(
+    value: bytes | None, limits: OutputLimits | None, refused: bool
+) -> None:
+    [output] = ran(Sent(value), limits)
+    assert output[0] == ("dead" if refused else "out")
+    if refused:
+        headers = dict(output[7])
+        assert headers["eos.step"] == b"output", "as where brokers refuse: audits go by it"
+        assert b"DataRejected: topic out refuses a value of 11 bytes" in headers["eos.error"]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "limits", "refused"),
+    [
+        (NOW_MS, OutputLimits(None, HOUR_MS, HOUR_MS), False),
+        (NOW_MS + HOUR_MS + CLOCKS_MS // 2, OutputLimits(None, None, HOUR_MS), False),
+        (NOW_MS + HOUR_MS + 2 * CLOCKS_MS, OutputLimits(None, None, HOUR_MS), True),
+        (NOW_MS - HOUR_MS - CLOCKS_MS // 2, OutputLimits(None, HOUR_MS, None), False),
+        (NOW_MS - HOUR_MS - 2 * CLOCKS_MS, OutputLimits(None, HOUR_MS, None), True),
+        (0, OutputLimits(None, HOUR_MS, HOUR_MS), False),  # librdkafka sends now in its place
+    ],
+)
+def test_a_timestamp_outside_the_limits_of_its_topic_is_the_records_error(
+    time_ms: int, limits: OutputLimits, refused: bool
+) -> None:
+    [output] = ran(Sent(b"x", time=time_ms), limits)
+    assert output[0] == ("dead" if refused else "out")
+
+
+def test_what_is_refused_is_no_failure_of_the_framework_and_is_not_tried_again() -> None:
+    assert issubclass(DataRejected, Exception)
+    [output] = ran(Sent(b"xx"), OutputLimits(value_bytes=1))
+    assert "eos.attempts" not in dict(output[7])
