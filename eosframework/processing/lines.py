@@ -13,6 +13,7 @@ from eosframework.processing.conversions import (
     as_milliseconds,
     unpack_record,
 )
+from eosframework.processing.slices import end_run
 from eosframework.records import Record
 from eosframework.serdes import JSON, Serde
 from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError, Processor
@@ -96,6 +97,7 @@ class Lines:
             "as_milliseconds": as_milliseconds,
             "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
+            "end_run": end_run,
             "site_of": self._site_of,
             "undo": undo,
         }
