@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.session import NUMBERS, StoreSession, Update, ValueSession
+from eosframework.operators.session import StoreSession, Update, ValueSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def folding(session: StoreSession, fold: Fold) -> Update:
     (`KStreamAggregate`); an aggregate that becomes None is deleted.
     """
     first, then = fold.first, fold.then
-    if isinstance(session, ValueSession) and session.form.serde.name in NUMBERS:
+    if isinstance(session, ValueSession):
         return session.folding(first, then)
     get, put, delete = session.get, session.put, session.delete
 

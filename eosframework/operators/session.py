@@ -11,7 +11,7 @@ texts are kept as they are, and encoded once for each key and transaction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -75,11 +75,15 @@ def undo(journal: Journal, mark: int) -> None:
             changed[key] = before
 
 
+UNSORTED_SCANS = 6
+"""So many scans in a transaction look through all that it changed: to sort that takes longer."""
+
+
 class SortedKeys:
     """The keys of a transaction's changes in their order, brought up to date when they are read.
 
-    A scan so costs what it finds, however much the transaction changed, and a session that is
-    never scanned sorts nothing.
+    So a scan costs what it finds, however much the transaction changed; but for its first scans,
+    because most transactions have no more.
 
     Args:
         changed: the changes.
@@ -90,9 +94,14 @@ class SortedKeys:
         self._taken: list[bytes] = []
         """The keys that are sorted, in the order in which they came in."""
         self._keys: Any = SortedList()
+        self._scans = 0
 
-    def between(self, first: bytes, last: bytes | None) -> Iterator[bytes]:
-        """Yield the keys with `first <= key < last`; None: to the last one."""
+    def between(self, first: bytes, last: bytes | None) -> Iterable[bytes]:
+        """Return the keys with `first <= key < last`, in order; None: to the last one."""
+        self._scans += 1
+        if self._scans <= UNSORTED_SCANS:
+            keys = self._changed
+            return sorted(key for key in keys if key >= first and (last is None or key < last))
         self._catch_up()
         return self._keys.irange(first, last, inclusive=(True, False))
 
@@ -100,7 +109,7 @@ class SortedKeys:
         """Forget all keys; the changes are empty."""
         self._taken.clear()
         self._keys.clear()
-        self._changed.kept = 0
+        self._changed.kept = self._scans = 0
 
     def _catch_up(self) -> None:
         changed, taken, keys = self._changed, self._taken, self._keys
@@ -293,15 +302,19 @@ class ValueSession(StoreSession):
     def put(self, key: bytes, entry: Entry) -> None:
         """Change the entry of a key."""
         changed = self._changed
-        if entry[0].__class__ is not int:
-            self._put_bytes += self._size(entry)
+        value = entry[0]
+        if value.__class__ is bytes:
+            self._put_bytes += len(value)
+        elif value.__class__ is not int:
+            self._put_bytes += self.form.size(value)
         self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = entry
 
     def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
-        """Return the same as `folds.folding` for numbers, in one call for each record, not four."""
+        """Return the same as `folds.folding`, in one call for each record instead of four."""
         changed, load = self._changed, self._load
         changed_of, note = changed.get, self._journal.append
+        is_number = self.form.serde.name in NUMBERS
 
         def update(key: bytes, value: Any, timestamp: int) -> Entry:
             before = changed_of(key, ABSENT)
@@ -313,6 +326,8 @@ class ValueSession(StoreSession):
                 aggregate = then(so_far, value)
                 if latest > timestamp:
                     timestamp = latest
+            if not is_number and aggregate is not None:
+                self._put_bytes += len(aggregate)
             entry = aggregate, timestamp
             note((changed, key, before))
             changed[key] = None if aggregate is None else entry

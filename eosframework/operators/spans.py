@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from eosframework.topology.graph import Window
 
 class SpanOperator(TimedOperator):
     """Keeps the windows of each key, sorted by their start, and closes and removes them.
+
+    They close and end in the order in which they begin: sessions lie apart, and sliding windows
+    are of one length.
 
     The timestamp of a key's entry is the time under which the agenda has the key.
 
@@ -72,7 +76,7 @@ class SpanOperator(TimedOperator):
                 spans = yield from self._closed(key, spans, due, now)
             self._agenda.remove_first()
             if noted == due:
-                self._store(key, [s for s in spans if self.ends_at(s) > now], None)
+                self._store(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
 
     def _closed(
         self, key: bytes, spans: Sequence[Span], due: int, now: int
@@ -81,8 +85,12 @@ class SpanOperator(TimedOperator):
 
         A generator that is closed early notes the windows that went on before.
         """
-        order = sorted((self.closes_at(s), n) for n, s in enumerate(spans) if not s.closed)
-        ripe = [n for closes_at, n in order if closes_at <= now]
+        first = behind = bisect_right(spans, now, key=self.closes_at)
+        while first > 0 and not spans[first - 1].closed:
+            first -= 1
+        ripe = range(first, behind)
+        if not ripe:
+            return spans
         left, is_through = [*spans], False
         try:
             for number in ripe:
