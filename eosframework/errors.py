@@ -20,6 +20,7 @@ EosError
 │   ├── OutputLost              stdout did not take what a command printed
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
 ├── InstanceFenced              exit 3: another instance took this one's identity over
+├── KeyTooHot                   fails a record: it would meet too many others of its key
 ├── DatabaseFault               what a database reports to the persister or relay that uses it
 │   ├── DatabaseAway            it may or may not have committed; claim the position again
 │   │   └── DatabaseConflict    it has not, because of another transaction; the same may succeed
@@ -135,6 +136,13 @@ class InstanceFenced(EosError):
     """Another instance with the same identity took over; this one must stop."""
 
     exit_code = 3
+
+
+class KeyTooHot(EosError):
+    """A record would meet more records of its key, or its key have more windows, than allowed.
+
+    The record fails in the step and goes the way of its `on_error`.
+    """
 
 
 class DatabaseFault(EosError):

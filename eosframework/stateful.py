@@ -10,6 +10,7 @@ from eosframework.kafka.changelogs import KafkaChangelogs
 from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.own_topics import TOMBSTONES_KEPT_SECONDS, task_counts
 from eosframework.operators.entries import LAYOUT
+from eosframework.operators.limits import Limits
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.restoring import Restoring
@@ -86,6 +87,7 @@ def local_state(
         _global_tables(graph, partitions, log),
         MemoryState(),
         _standby(copies, settings, graph.application, backend, log),
+        Limits(settings.worker.hot_key_limit, settings.worker.queue_megabytes * 2**20),
     )
 
 

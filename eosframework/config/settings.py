@@ -196,7 +196,14 @@ class WorkerSettings(Section):
     """Megabytes of records that wait in a worker, for others with earlier times or for a commit,
     before partitions of which much waits are fetched no further. What librdkafka fetches ahead
     comes on top (kafka.properties.queued.max.messages.kbytes, 16 MB), and a record that is larger
-    is processed all the same."""
+    is processed all the same. Open transactions are committed early once the changes of their
+    stores take a quarter of it."""
+
+    hot_key_limit: int = Field(default=10_000, gt=0)
+    """The most records of the other stream that one record may meet in a join of streams, and the
+    most sliding or session windows that a key may have at once. A record beyond it fails in its
+    step and goes the way of on_error. So the work of one record stays bounded, where n records of a
+    key meet m others and would give n × m results."""
 
     commit_turns: int = Field(default=1, ge=1, le=2)
     """1: all tasks of a worker commit at once. 2: where work is waiting, one half of them works

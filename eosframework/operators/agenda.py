@@ -78,10 +78,12 @@ class Agenda:
         first = self.first()
         return NEVER if first is None else first[0]
 
-    def cancel(self, due: int, key: bytes) -> None:
-        """Forget a note, if there is one; `pass_first` tells that it is none."""
-        if self._session.get(_index_key(due, key)) is not None:
+    def cancel(self, due: int, key: bytes) -> bool:
+        """Forget a note, and tell whether there was one; `pass_first` tells that it is none."""
+        was_one = self._session.get(_index_key(due, key)) is not None
+        if was_one:
             self._session.delete(_index_key(due, key))
+        return was_one
 
     def take_first(self) -> bool:
         """Forget the earliest note, and tell whether it was one."""

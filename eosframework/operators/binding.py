@@ -11,6 +11,7 @@ from eosframework.operators.entries import EntryFormat
 from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
 from eosframework.operators.folds import Fold, folding
 from eosframework.operators.handlers import Handler, Timers
+from eosframework.operators.limits import Limits
 from eosframework.operators.ports import CommittedStore
 from eosframework.operators.session import Journal, StoreSession, open_session
 from eosframework.operators.sessions import SessionWindows
@@ -55,17 +56,18 @@ def session_of(
     return open_expiring(format_of(store), committed, journal, Lifetime(store.ttl_ms, time))
 
 
-def bind(node: Aggregate, session: StoreSession, alarms: Alarms) -> Any:
+def bind(node: Aggregate, session: StoreSession, alarms: Alarms, limits: Limits) -> Any:
     """Return what runs a keyed node in one task.
 
     Args:
         node: of the graph.
         session: of its store.
         alarms: of the task.
+        limits: of the windows of a key.
     """
     window = node.store.window
     if window is not None:
-        return windowed(node, window, session, alarms)
+        return windowed(node, window, session, alarms, limits)
     return folding(session, fold_of(node))
 
 
@@ -88,7 +90,7 @@ def handler(node: Processor, sessions: Mapping[str, StoreSession], alarms: Alarm
 
 
 def windowed(
-    node: Aggregate, window: Window, session: StoreSession, alarms: Alarms
+    node: Aggregate, window: Window, session: StoreSession, alarms: Alarms, limits: Limits
 ) -> TimedOperator:
     """Return what runs a node whose state ends with time; see `bind`."""
     alarm = alarms.closes if node.emit is Emit.CLOSE else alarms.ends
@@ -101,7 +103,7 @@ def windowed(
     kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
     form = session.form
     assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
-    return kind(session, window, alarm, fold, form, shows_updates=updates)
+    return kind(session, window, alarm, fold, form, limits, shows_updates=updates)
 
 
 def fold_of(node: Aggregate) -> Fold:

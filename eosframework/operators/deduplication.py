@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -53,7 +53,7 @@ class Deduplication(SlicedOperator):
         self._session.put(START.pack(slice_) + identity, (b"", timestamp))
         return ((value, timestamp),)
 
-    def closing(self, now: int) -> Iterator[Closed]:
+    def closing(self, now: int) -> Generator[Closed]:
         """Forget what cannot be repeated any more; nothing goes on."""
         for _ in self._ending(now):
             pass

@@ -7,7 +7,7 @@ record that moved stream time to it, in the order of times and then of keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -99,7 +99,7 @@ class Timers(Closing):
         """Return the time of the first timer, or of one that was cancelled before it."""
         return self._agenda.due()
 
-    def closing(self, now: int) -> Iterator[tuple[bytes, int]]:
+    def closing(self, now: int) -> Generator[tuple[bytes, int]]:
         """Yield key and time of each timer that is due, also of one that was set meanwhile.
 
         A timer counts as fired when the next one is asked for, so that one whose function failed

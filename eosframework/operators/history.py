@@ -6,8 +6,8 @@ chunk. What is older than the history goes out chunk by chunk, from the front.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from eosframework.operators.chunks import Chunks
@@ -97,7 +97,7 @@ class History(Closing):
         """Return when it is worth to look for what can be removed."""
         return self._due
 
-    def closing(self, now: int) -> Iterator[Any]:
+    def closing(self, now: int) -> Generator[Any]:
         """Remove versions that no lookup can find any more; nothing goes on."""
         oldest = max(0, now - self._history_ms)
         for start, key in self._chunks.before(max(0, oldest - self._chunk_ms)):
@@ -168,8 +168,9 @@ class History(Closing):
         self, key: bytes, base: Timed | None, starts: Sequence[int], oldest: int
     ) -> tuple[Timed | None, list[int]]:
         """Take what is older than the history together, to the version, where that was only due."""
+        recent, before = bisect_left(starts, oldest), (base, [*starts])
         kept: list[int] = []
-        for start in starts:
+        for start in starts[:recent]:
             versions = self._chunks.versions(start, key)
             later = [version for version in versions if version[0] >= oldest]
             if len(later) < len(versions):
@@ -180,8 +181,10 @@ class History(Closing):
                     self._chunks.write(start, key, later)
             if later:
                 kept.append(start)
+        kept += starts[recent:]
         base = None if base is None or base[1] is None else base
-        self._chunks.write_index(key, base, kept)
+        if (base, kept) != before:
+            self._chunks.write_index(key, base, kept)
         return base, kept
 
     def _newest(self, key: bytes, base: Timed | None, starts: Sequence[int]) -> Timed | None:

@@ -8,6 +8,7 @@ from typing import Any
 from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import Entry
 from eosframework.operators.history import History
+from eosframework.operators.limits import Limits
 from eosframework.operators.ports import WholeTopic
 from eosframework.operators.rows import (
     Row,
@@ -20,7 +21,7 @@ from eosframework.operators.rows import (
     viewed,
 )
 from eosframework.operators.session import StoreSession
-from eosframework.operators.stream_joins import Interval, StreamJoining
+from eosframework.operators.stream_joins import StreamJoining, interval_of
 from eosframework.operators.table_joins import TableJoining
 from eosframework.operators.timed import Alarm, Alarms
 from eosframework.topology.graph import Aggregate, Emit, Function, Operator
@@ -41,6 +42,7 @@ class JoinBinding:
         sessions: of the task's stores, by name.
         topics: the rows of global tables, by topic.
         alarms: of the task.
+        limits: of what a record may meet.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class JoinBinding:
         sessions: Mapping[str, StoreSession],
         topics: Mapping[str, WholeTopic],
         alarms: Alarms,
+        limits: Limits,
     ) -> None:
         self._sessions = sessions
         self._topics = topics
         self._alarms = alarms
+        self._limits = limits
         self._chunks: dict[str, Chunks] = {}
 
     def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
@@ -80,10 +84,11 @@ class JoinBinding:
         return StreamJoining(
             self._sessions[node.store.name],
             node.function.call,
-            Interval(node.before_ms, node.after_ms, node.grace_ms),
+            interval_of(node),
             node.values,
             node.keeps_unpaired,
             self._alarms.closes if node.emit is Emit.CLOSE else self._alarms.ends,
+            self._limits,
         )
 
     def _looking(self, view: View) -> Callable[..., Entry | None]:

@@ -25,6 +25,11 @@ def packed(time: int, value: bytes | None) -> bytes:
     return _HEAD.pack(time, len(value)) + value
 
 
+def packed_bytes(value: bytes | None) -> int:
+    """Return how many bytes `packed` makes of a value."""
+    return _HEAD.size + (0 if value is None else len(value))
+
+
 def packed_all(values: Iterable[Timed]) -> bytes:
     """Return values in their order."""
     return b"".join([packed(time, value) for time, value in values])

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
+
+from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
 
 from eosframework.errors import DataRejected
 from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
@@ -25,13 +28,42 @@ RECENT_ENTRIES = 20_000
 RECENT_BYTES = 2**24
 """So many bytes of them, encoded; more entries of a kilobyte than of the number above."""
 
+ENTRY_BYTES = 250
+"""What an entry takes in memory besides the bytes of its value: key, tuple, numbers, and places in
+dictionaries."""
+
+NUMBERS = frozenset({"integer", "float"})
+"""Serdes whose values take no more than that."""
+
 ABSENT: Final[Any] = object()
 """In place of an entry: this transaction did not change the key."""
 
 Update = Callable[[bytes, Any, int], Entry]
 """Takes key, value and timestamp of a record; returns the key's aggregate with its timestamp."""
 
-Journal = list[tuple[dict[bytes, Any], bytes, Any]]
+
+class Changes(dict[bytes, Any]):
+    """What a transaction changed in a store, by key, in the order in which keys came in.
+
+    What is undone came in last, so of the keys that are sorted those go that are behind `kept`.
+
+    Attributes:
+        kept: so many of its first keys are the same as when it was sorted last.
+    """
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = 0
+
+    def undo_insert(self, key: bytes) -> None:
+        """Take out the key that came in last."""
+        del self[key]
+        self.kept = min(self.kept, len(self))
+
+
+Journal = list[tuple[Changes, bytes, Any]]
 """For each change in order: the changes of a store, the key, and what was there before."""
 
 
@@ -40,9 +72,57 @@ def undo(journal: Journal, mark: int) -> None:
     while len(journal) > mark:
         changed, key, before = journal.pop()
         if before is ABSENT:
-            del changed[key]
+            changed.undo_insert(key)
         else:
             changed[key] = before
+
+
+UNSORTED_SCANS = 6
+"""So many scans in a transaction look through all that it changed: to sort that takes longer."""
+
+
+class SortedKeys:
+    """The keys of a transaction's changes in their order, brought up to date when they are read.
+
+    So a scan costs what it finds, however much the transaction changed; but for its first scans,
+    because most transactions have no more.
+
+    Args:
+        changed: the changes.
+    """
+
+    def __init__(self, changed: Changes) -> None:
+        self._changed = changed
+        self._taken: list[bytes] = []
+        """The keys that are sorted, in the order in which they came in."""
+        self._keys: Any = SortedList()
+        self._scans = 0
+
+    def between(self, first: bytes, last: bytes | None) -> Iterable[bytes]:
+        """Return the keys with `first <= key < last`, in order; None: to the last one."""
+        self._scans += 1
+        if self._scans <= UNSORTED_SCANS:
+            keys = self._changed
+            return sorted(key for key in keys if key >= first and (last is None or key < last))
+        self._catch_up()
+        return self._keys.irange(first, last, inclusive=(True, False))
+
+    def clear(self) -> None:
+        """Forget all keys; the changes are empty."""
+        self._taken.clear()
+        self._keys.clear()
+        self._changed.kept = self._scans = 0
+
+    def _catch_up(self) -> None:
+        changed, taken, keys = self._changed, self._taken, self._keys
+        for key in taken[changed.kept :]:
+            keys.remove(key)
+        del taken[changed.kept :]
+        new = list(islice(reversed(changed), len(changed) - len(taken)))
+        new.reverse()
+        keys.update(new)
+        taken += new
+        changed.kept = len(taken)
 
 
 class StoreSession(ABC):
@@ -58,10 +138,13 @@ class StoreSession(ABC):
         self.form = form
         self._committed = committed
         self._journal = journal
-        self._changed: dict[bytes, Any] = {}
+        self._changed = Changes()
+        self._sorted = SortedKeys(self._changed)
         self._recent: dict[bytes, Any] = {}
         self._recent_bytes = 0
         self._changed_bytes = 0
+        self._put_bytes = 0
+        """Of values that were put, those that replaced others included."""
 
     @abstractmethod
     def get(self, key: bytes) -> Entry | None:
@@ -80,6 +163,10 @@ class StoreSession(ABC):
 
     @abstractmethod
     def _bytes(self, kept: Any) -> bytes: ...
+
+    @abstractmethod
+    def _size(self, kept: Any) -> int:
+        """Return about how many bytes what is kept takes, besides `ENTRY_BYTES`."""
 
     @abstractmethod
     def _timestamp(self, kept: Any) -> int: ...
@@ -102,12 +189,8 @@ class StoreSession(ABC):
             last: where to end; None: behind the last key.
             reverse: from the last one to the first.
         """
-        own = {
-            key: kept
-            for key, kept in self._changed.items()
-            if key >= first and (last is None or key < last)
-        }
-        waiting = sorted(own, reverse=not reverse)
+        own = {key: self._changed[key] for key in self._sorted.between(first, last)}
+        waiting = list(own) if reverse else list(reversed(own))
         for key, data in self._committed.scan(first, last, reverse=reverse):
             while waiting and (waiting[-1] > key if reverse else waiting[-1] < key):
                 yield from self._shown(waiting[-1], own[waiting.pop()])
@@ -122,6 +205,16 @@ class StoreSession(ABC):
     def has_changes(self) -> bool:
         """Whether this transaction changed anything."""
         return bool(self._changed)
+
+    @property
+    def changed_bytes(self) -> int:
+        """How much memory the changes of this transaction take at most, about."""
+        return len(self._changed) * ENTRY_BYTES + self._put_bytes
+
+    def weigh(self) -> None:
+        """Make `changed_bytes` exact, without values that were replaced; looks at all changes."""
+        kept = self._changed.values()
+        self._put_bytes = sum(self._size(one) for one in kept if one is not None)
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield each key that was changed with its last entry; None: it was deleted.
@@ -206,7 +299,8 @@ class StoreSession(ABC):
 
     def _forget_changes(self) -> None:
         self._changed.clear()
-        self._changed_bytes = 0
+        self._sorted.clear()
+        self._changed_bytes = self._put_bytes = 0
 
     def _shown(self, key: bytes, kept: Any) -> Iterator[tuple[bytes, Entry]]:
         if kept is not None:
@@ -224,6 +318,11 @@ class ValueSession(StoreSession):
     def put(self, key: bytes, entry: Entry) -> None:
         """Change the entry of a key."""
         changed = self._changed
+        value = entry[0]
+        if value.__class__ is bytes:
+            self._put_bytes += len(value)
+        elif value.__class__ is not int:
+            self._put_bytes += self.form.size(value)
         self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = entry
 
@@ -231,6 +330,7 @@ class ValueSession(StoreSession):
         """Return the same as `folds.folding`, in one call for each record instead of four."""
         changed, load = self._changed, self._load
         changed_of, note = changed.get, self._journal.append
+        is_number = self.form.serde.name in NUMBERS
 
         def update(key: bytes, value: Any, timestamp: int) -> Entry:
             before = changed_of(key, ABSENT)
@@ -242,6 +342,8 @@ class ValueSession(StoreSession):
                 aggregate = then(so_far, value)
                 if latest > timestamp:
                     timestamp = latest
+            if not is_number and aggregate is not None:
+                self._put_bytes += len(aggregate)
             entry = aggregate, timestamp
             note((changed, key, before))
             changed[key] = None if aggregate is None else entry
@@ -257,6 +359,9 @@ class ValueSession(StoreSession):
 
     def _bytes(self, kept: Entry) -> bytes:
         return self.form.encode(kept)
+
+    def _size(self, kept: Entry) -> int:
+        return self.form.size(kept[0])
 
     def _timestamp(self, kept: Entry) -> int:
         return kept[1]
@@ -276,6 +381,7 @@ class EncodedSession(StoreSession):
         """Change the entry of a key."""
         changed = self._changed
         data = self.form.encode(entry)
+        self._put_bytes += len(data)
         self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = data
 
@@ -287,6 +393,9 @@ class EncodedSession(StoreSession):
 
     def _bytes(self, kept: bytes) -> bytes:
         return kept
+
+    def _size(self, kept: bytes) -> int:
+        return len(kept)
 
     def _timestamp(self, kept: bytes) -> int:
         return timestamp_of(kept)

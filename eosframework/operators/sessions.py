@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,21 +26,24 @@ class SessionWindows(SpanOperator):
         gap = self.window.size_ms
         now = max(now, self._floor)
         spans, noted = self._spans(key)
-        near = [
-            s
-            for s in spans
-            if s.end >= timestamp - gap and s.start <= timestamp + gap and self.closes_at(s) > now
-        ]
+        # Sessions lie apart from each other, so that their ends are in order as well; what has
+        # closed ends before what is open.
+        behind = bisect_right(spans, timestamp + gap, key=_start_of)
+        first = behind
+        while first > 0 and spans[first - 1].end >= timestamp - gap:
+            if self.closes_at(spans[first - 1]) <= now:
+                break
+            first -= 1
+        near = spans[first:behind]
         if not near and self._closes_after(timestamp) <= now:
             return None
         start = min(timestamp, *(s.start for s in near)) if near else timestamp
         end = max(timestamp, *(s.end for s in near)) if near else timestamp
         aggregate = self._folded(near, value)
-        others = [s for s in spans if s not in near]
+        made: tuple[Span, ...] = ()
         if aggregate is not None:
-            others.append(Span(start, end, end, False, self._form.encode_value(aggregate)))
-            others.sort()
-        self._store(key, others, noted)
+            made = (Span(start, end, end, False, self._form.encode_value(aggregate)),)
+        self._store(key, (*spans[:first], *made, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         replaced = [s for s in near if (s.start, s.end) != (start, end)]
@@ -56,6 +60,10 @@ class SessionWindows(SpanOperator):
         """A closed session is not needed."""
         return self._closes_after(span.end)
 
+    def _first_due(self, spans: Sequence[Span]) -> int:
+        """Return the same, of sessions that end in the order in which they begin."""
+        return self._closes_after(spans[0].end)
+
     def _closes_after(self, end: int) -> int:
         return end + self.window.size_ms + self.window.grace_ms + 1
 
@@ -67,3 +75,7 @@ class SessionWindows(SpanOperator):
         for span in near[1:]:
             aggregate = fold.merge(aggregate, self._value(span))
         return fold.then(aggregate, value)
+
+
+def _start_of(span: Span) -> int:
+    return span.start

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.operators.entries import Entry
 from eosframework.operators.session import StoreSession
+from eosframework.operators.starts import Starts
 from eosframework.operators.timed import NEVER, Alarm, TimedOperator
 from eosframework.operators.window_entries import MARK_KEY, START
 from eosframework.topology.graph import Window
@@ -21,7 +22,7 @@ class SlicedOperator(TimedOperator):
     def __init__(self, session: StoreSession, window: Window, alarm: Alarm, lasts_ms: int) -> None:
         super().__init__(session, window, alarm)
         self._lasts_ms = lasts_ms
-        self._starts: set[int] = set()
+        self._starts = Starts()
 
     def load(self) -> None:
         """Find the starts: from each one straight to the next one."""
@@ -34,21 +35,21 @@ class SlicedOperator(TimedOperator):
 
     def due(self) -> int:
         """Return when the first start has ended."""
-        return min(self._starts) + self._lasts_ms if self._starts else NEVER
+        return self._starts.first + self._lasts_ms if self._starts else NEVER
 
     def last_close(self) -> int:
         """Return when the last start has ended."""
-        return max(self._starts) + self._lasts_ms if self._starts else 0
+        return self._starts.last + self._lasts_ms if self._starts else 0
 
     def _began(self, start: int) -> None:
         """Note that there is an entry with this start."""
-        if start not in self._starts:
+        if start not in self._starts.known:
             self._starts.add(start)
             self.alarm.set(start + self._lasts_ms)
 
     def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
         """Yield the entries that have ended: start, key and entry; each is then removed."""
-        ended = sorted(s for s in self._starts if s + self._lasts_ms <= now)
+        ended = self._starts.up_to(now - self._lasts_ms)
         if not ended:
             return
         # Starts that have ended have none between them that has not: one scan finds all of them.
@@ -57,8 +58,8 @@ class SlicedOperator(TimedOperator):
         for store_key, entry in self._session.scan(START.pack(current), START.pack(ended[-1] + 1)):
             start: int = START.unpack_from(store_key)[0]
             while current < start:
-                self._starts.discard(current)
+                self._starts.discard((current,))
                 current = next(passed)
             yield start, store_key[START.size :], entry
             self._session.delete(store_key)
-        self._starts.difference_update(ended)
+        self._starts.discard(ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ class _Around:
         left: the last window that ended before.
         right: the last window that has the time and goes on behind it.
         previous: time of the last record before.
-        starts: of all windows that were looked at.
+        starts: of the windows that have the time, and of the next one.
     """
 
     left: Span | None = None
@@ -45,7 +46,10 @@ class SlidingWindows(SpanOperator):
         if self._closes_after(timestamp + 1 + size) <= now + 1:
             return None
         spans, noted = self._spans(key)
-        around, kept, touched = self._take(spans, value, timestamp)
+        first = bisect_left(spans, timestamp - size, key=_start_of)
+        behind = bisect_right(spans, timestamp, key=_start_of)
+        kept = spans[:first]
+        around, touched = self._take(spans, first, behind, value, timestamp)
         previous = around.previous
         if previous is not None and previous + 1 + size >= timestamp:
             touched += self._new(around, previous + 1, timestamp, None, value)
@@ -61,7 +65,7 @@ class SlidingWindows(SpanOperator):
             kept = [
                 s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates)
             ]
-        self._store(key, sorted([*kept, *touched]), noted)
+        self._store(key, (*kept, *touched, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]
@@ -85,26 +89,33 @@ class SlidingWindows(SpanOperator):
         return end + self.window.grace_ms + 1
 
     def _take(
-        self, spans: Sequence[Span], value: Any, timestamp: int
-    ) -> tuple[_Around, list[Span], list[Span]]:
-        """Return what is around a record, the windows without it, and those that now have it."""
+        self, spans: Sequence[Span], first: int, behind: int, value: Any, timestamp: int
+    ) -> tuple[_Around, list[Span]]:
+        """Return what is around a record, and the windows that have it now.
+
+        Args:
+            spans: of the key.
+            first: place of the first window that has the record's time.
+            behind: place behind the last one.
+            value: of the record.
+            timestamp: of the record.
+        """
         around = _Around()
-        kept: list[Span] = []
+        if first > 0:
+            around.left = spans[first - 1]
+            around.previous = around.left.timestamp
         touched: list[Span] = []
-        for span in spans:
+        for span in spans[first:behind]:
             start, end, latest, _, _ = span
             around.starts.add(start)
-            if end < timestamp:
-                around.left, around.previous = span, latest
-            elif end == timestamp and latest < timestamp:
-                around.previous = latest
-            elif end > timestamp >= start:
+            if end > timestamp:
                 around.right = span
-            if start <= timestamp <= end:
-                touched.append(self._with(span, value, timestamp))
-            else:
-                kept.append(span)
-        return around, kept, touched
+            elif latest < timestamp:
+                around.previous = latest
+            touched.append(self._with(span, value, timestamp))
+        if behind < len(spans):
+            around.starts.add(spans[behind].start)
+        return around, touched
 
     def _with(self, span: Span, value: Any, timestamp: int) -> Span:
         start, end, latest, closed, _ = span
@@ -131,3 +142,7 @@ class SlidingWindows(SpanOperator):
             return []
         end = start + self.window.size_ms
         return [right._replace(start=start, end=end, closed=False)]
+
+
+def _start_of(span: Span) -> int:
+    return span.start

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+from eosframework.errors import KeyTooHot
 from eosframework.operators.agenda import DATA, Agenda
 from eosframework.operators.folds import Fold
+from eosframework.operators.limits import Limits
 from eosframework.operators.session import StoreSession
 from eosframework.operators.timed import Alarm, Closed, TimedOperator
 from eosframework.operators.window_entries import MARK_KEY, Span, SpansFormat
@@ -18,11 +21,15 @@ from eosframework.topology.graph import Window
 class SpanOperator(TimedOperator):
     """Keeps the windows of each key, sorted by their start, and closes and removes them.
 
+    They close and end in the order in which they begin: sessions lie apart, and sliding windows
+    are of one length.
+
     The timestamp of a key's entry is the time under which the agenda has the key.
 
     Args:
         fold: what happens with the values of a window.
         form: of the session's entries.
+        limits: of the windows of a key.
         shows_updates: whether `update` returns the windows it changed; else they close.
     """
 
@@ -33,12 +40,14 @@ class SpanOperator(TimedOperator):
         alarm: Alarm,
         fold: Fold,
         form: SpansFormat,
+        limits: Limits,
         *,
         shows_updates: bool,
     ) -> None:
         super().__init__(session, window, alarm)
         self._fold = fold
         self._form = form
+        self._limits = limits
         self._shows_updates = shows_updates
         self._agenda = Agenda(session)
 
@@ -58,27 +67,40 @@ class SpanOperator(TimedOperator):
         """Return when the first key is to be looked at."""
         return self._agenda.due()
 
-    def closing(self, now: int) -> Iterator[Closed]:
+    def closing(self, now: int) -> Generator[Closed]:
         """Yield the windows that `now` closes; those due first come first."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             due, key = first
             spans, noted = self._spans(key)
-            # Results that went on with their updates do not go on again.
-            ripe = [
-                s
-                for s in (() if self._shows_updates else spans)
-                if not s.closed and self.closes_at(s) <= now
-            ]
-            if noted == due and ripe:
-                span = min(ripe, key=self.closes_at)
-                yield key, self._result(span), span.timestamp
-                spans = [s._replace(closed=True) if s is span else s for s in spans]
-                self._session.put(DATA + key, (tuple(spans), due))
-                if len(ripe) > 1:
-                    continue
+            if noted == due and not self._shows_updates:
+                spans = yield from self._closed(key, spans, due, now)
             self._agenda.remove_first()
             if noted == due:
-                self._store(key, [s for s in spans if self.ends_at(s) > now], None)
+                self._store(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
+
+    def _closed(
+        self, key: bytes, spans: Sequence[Span], due: int, now: int
+    ) -> Generator[Closed, None, Sequence[Span]]:
+        """Yield the windows of a key that `now` closes, and return all of them behind that.
+
+        A generator that is closed early notes the windows that went on before.
+        """
+        first = behind = bisect_right(spans, now, key=self.closes_at)
+        while first > 0 and not spans[first - 1].closed:
+            first -= 1
+        ripe = range(first, behind)
+        if not ripe:
+            return spans
+        left, is_through = [*spans], False
+        try:
+            for number in ripe:
+                yield key, self._result(spans[number]), spans[number].timestamp
+                left[number] = spans[number]._replace(closed=True)
+            is_through = True
+        finally:
+            if not is_through:
+                self._session.put(DATA + key, (tuple(left), due))
+        return left
 
     def changed(self) -> Iterator[Closed]:
         """Yield the windows that the open transaction changed; None for those that it removed."""
@@ -114,6 +136,11 @@ class SpanOperator(TimedOperator):
         if not spans:
             self._session.delete(DATA + key)
             return
+        if len(spans) > self._limits.records:
+            raise KeyTooHot(
+                f"its key would have more than {self._limits.records} windows at once; raise "
+                f"worker.hot_key_limit, or make the windows or their grace shorter"
+            )
         due = self._first_due(spans)
         if noted is None or due < noted:
             self._agenda.add(due, key)

@@ -1,8 +1,8 @@
 """Stream–stream joins: each record meets those of the other side within an interval of its time.
 
     0 + due (8) + side (1) + key          what has met nothing so far; of left and outer joins only
-    1 + side (1) + slice (8) + key        what came from one side, in the order in which it came
-    2 + side (1) + slice (8) + piece (4) + key    what of it has no room there
+    0 + due (8) + more (1) + piece (4) + key      what of it has no room there
+    1, 2, 3                               what came from both sides (`waiting`)
     ff                                    the interval that the store was made for
 
 A record's interval is over when stream time has passed its end by more than the grace. From then
@@ -13,28 +13,30 @@ comes when its interval is over is late.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from eosframework.errors import RunError
-from eosframework.operators.agenda import DATA, Agenda
-from eosframework.operators.entries import Entry
-from eosframework.operators.packing import packed, unpacked
+from eosframework.errors import KeyTooHot, RunError
+from eosframework.operators.agenda import Agenda
+from eosframework.operators.limits import Limits
+from eosframework.operators.packing import packed, packed_bytes, unpacked
 from eosframework.operators.session import StoreSession
+from eosframework.operators.starts import Starts
 from eosframework.operators.timed import Alarm, Closing
+from eosframework.operators.waiting import SIDES, LastPiece, Waiting
 from eosframework.operators.window_entries import MARK_KEY
 from eosframework.serdes import Serde
+from eosframework.topology.joined import StreamJoin
 
-_TIME = struct.Struct(">Q")
 _PIECE = struct.Struct(">I")
 _LEFT, _RIGHT = 0, 1
-_SIDES = (b"l", b"r")
-_MORE = b"\x02"
+_MORE = (b"m", b"s")
+"""Each behind its side: what came first is over first."""
 
-PIECE_BYTES = 16_384
-"""With more the records of a key and slice go on in another entry: entries are written whole, and
-brokers take no messages of any size."""
+Found = list[tuple[int, bytes]]
+"""Records of the other side: time and encoded value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class Interval:
         return f"-{self.before_ms}/+{self.after_ms}/{self.grace_ms} ms"
 
 
+def interval_of(join: StreamJoin) -> Interval:
+    """Return the interval that a join declares."""
+    return Interval(join.before_ms, join.after_ms, join.grace_ms)
+
+
 class Unpaired(NamedTuple):
     """A record that met nothing."""
 
@@ -87,6 +94,7 @@ class StreamJoining(Closing):
         values: serdes of both sides.
         keeps_unpaired: for each side, whether records that meet nothing go on as well.
         alarm: is set to when an interval is over.
+        limits: of what a record may meet.
     """
 
     def __init__(
@@ -97,18 +105,22 @@ class StreamJoining(Closing):
         values: tuple[Serde, Serde],
         keeps_unpaired: tuple[bool, bool],
         alarm: Alarm,
+        limits: Limits,
     ) -> None:
         super().__init__(alarm)
         self._session = session
         self._by = by
         self._interval = interval
+        self._limits = limits
         self._slice_ms = interval.slice_ms
         self._over_after = interval.over_after(_LEFT), interval.over_after(_RIGHT)
         self._values = values
         self._keeps_unpaired = keeps_unpaired
         self._agenda = Agenda(session)
-        self._slices: tuple[set[int], set[int]] = (set(), set())
-        """Those that have entries, of each side."""
+        self._waiting = Waiting(session, self._slice_ms)
+        self._last_note = LastPiece()
+        self._slices = Starts(), Starts()
+        """Those that have records, of each side."""
 
     def left(
         self, key: bytes, value: Any, timestamp: int, stream_time: int
@@ -117,6 +129,9 @@ class StreamJoining(Closing):
 
         Returns:
             Results, each with the later timestamp of both records; None: the record is late.
+
+        Raises:
+            KeyTooHot: it would meet too many others.
         """
         return self._meet(_LEFT, key, value, timestamp, stream_time)
 
@@ -144,22 +159,25 @@ class StreamJoining(Closing):
         self._agenda.load()
         for side in (_LEFT, _RIGHT):
             self._slices[side].clear()
-            self._slices[side].update(self._stored_slices(side))
+            for slice_ in self._waiting.slices(side):
+                self._slices[side].add(slice_)
         self.alarm.set(self.due())
 
     def due(self) -> int:
         """Return the stream time at which the next interval is over, or earlier."""
-        slices = [self._slice_over(side, min(s)) for side, s in enumerate(self._slices) if s]
+        slices = [self._slice_over(side, s.first) for side, s in enumerate(self._slices) if s]
         return min([self._agenda.due(), *slices])
 
-    def closing(self, now: int) -> Iterator[Unpaired]:
+    def closing(self, now: int) -> Generator[Unpaired]:
         """Yield what meets nothing any more, and remove it when the next one is asked for."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             yield from self._left_over(*first)
         for side, slices in enumerate(self._slices):
-            for slice_ in sorted(s for s in slices if self._slice_over(side, s) <= now):
-                self._remove(side, slice_)
-                slices.discard(slice_)
+            # So that the last millisecond of one is over, and not of the one behind it.
+            over = (now + 1 - self._over_after[side]) // self._slice_ms - 1
+            if ended := slices.up_to(over):
+                self._waiting.remove(side, ended[0], ended[-1])
+                slices.discard(ended)
 
     def _meet(
         self, side: int, key: bytes, value: Any, timestamp: int, stream_time: int
@@ -169,28 +187,33 @@ class StreamJoining(Closing):
             return None
         encode = self._values[side].encode
         data: bytes = value if encode is None else encode(value)
-        found = self._partners(other, key, time, stream_time)
-        partners = sorted(found, key=lambda partner: partner[0])
+        partners = self._partners(other, key, time, stream_time, len(data))
+        partners.sort(key=lambda partner: partner[0])
         self._keep(side, key, time, data)
         if self._keeps_unpaired[side] and not partners:
             self._note(side, key, time, data)
         if self._keeps_unpaired[other]:
             for other_time in {other_time for other_time, _ in partners}:
-                self._agenda.cancel(other_time + self._over_after[other], _SIDES[other] + key)
+                self._cancel(other, key, other_time)
         return [self._pair(side, data, time, partner) for partner in partners]
 
     def _partners(
-        self, other: int, key: bytes, time: int, stream_time: int
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield what the other side has within reach, earliest slice first."""
+        self, other: int, key: bytes, time: int, stream_time: int, own_bytes: int
+    ) -> Found:
+        """Return what the other side has within reach, of each time in the order it came."""
         back, ahead = self._interval.reach(1 - other)
         first = max(time - back, stream_time - self._over_after[other] + 1, 0)
-        last = time + ahead
-        for slice_ in range(first // self._slice_ms, last // self._slice_ms + 1):
-            for piece, _ in pieces(self._session.get, other, slice_, key):
-                for other_time, data in unpacked(piece):
-                    if data is not None and first <= other_time <= last:
-                        yield other_time, data
+        found: Found = []
+        records, size_bytes = self._limits.records, self._limits.size_bytes
+        for partner in self._waiting.between(other, key, first, time + ahead):
+            found.append(partner)
+            size_bytes -= len(partner[1]) + own_bytes
+            if len(found) > records or (size_bytes < 0 and len(found) > 1):
+                raise KeyTooHot(
+                    f"the record would meet more than {self._limits.of_records} of the other "
+                    f"stream; {self._limits.advice}, or make the interval of the join shorter"
+                )
+        return found
 
     def _pair(
         self, side: int, data: bytes, time: int, partner: tuple[int, bytes]
@@ -202,25 +225,28 @@ class StreamJoining(Closing):
         return value, max(time, other_time)
 
     def _keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        slice_, get = time // self._slice_ms, self._session.get
-        number, name = 0, _name(side, slice_, key)
-        while (entry := get(name)) is not None and len(entry[0]) > PIECE_BYTES:
-            number += 1
-            name = _name(side, slice_, key, number)
-        before: bytes = b"" if entry is None else entry[0]
-        self._session.put(name, (before + packed(time, data), time))
-        if slice_ not in self._slices[side]:
-            self._slices[side].add(slice_)
+        self._waiting.keep(side, key, time, data)
+        slice_ = time // self._slice_ms
+        if self._slices[side].add(slice_):
             self.alarm.set(self._slice_over(side, slice_))
 
     def _note(self, side: int, key: bytes, time: int, data: bytes) -> None:
-        due, noted = time + self._over_after[side], _SIDES[side] + key
-        entry = self._agenda.entry(due, noted)
+        due, named = time + self._over_after[side], partial(_noted, side, key)
+        of = side, key, due
+        number, entry = self._last_note.find(
+            of, lambda piece: self._agenda.entry(due, named(piece))
+        )
         if entry is None:
-            self._agenda.add(due, noted, (packed(time, data), time))
+            self._agenda.add(due, named(number), (packed(time, data), time))
         else:
-            self._agenda.change(due, noted, (entry[0] + packed(time, data), time))
+            self._agenda.change(due, named(number), (entry[0] + packed(time, data), time))
         self.alarm.set(due)
+
+    def _cancel(self, side: int, key: bytes, time: int) -> None:
+        """Forget that the records of a time have met nothing: all of them have."""
+        due, number = time + self._over_after[side], 0
+        while self._agenda.cancel(due, _noted(side, key, number)):
+            number += 1
 
     def _left_over(self, due: int, noted: bytes) -> Iterator[Unpaired]:
         """Yield the records that were noted together; each is over when the next is asked for."""
@@ -228,53 +254,25 @@ class StreamJoining(Closing):
         if entry is None:
             self._agenda.take_first()
             return
-        side, key = _SIDES.index(noted[:1]), noted[1:]
-        waiting = list(unpacked(entry[0]))
-        for at, (time, data) in enumerate(waiting):
+        is_more = noted[:1] in _MORE
+        side = (_MORE if is_more else SIDES).index(noted[:1])
+        key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
+        for time, data in unpacked(entry[0]):
             yield Unpaired(key, self._decoded(side, data), time, side == _LEFT)
-            rest = b"".join(packed(*other) for other in waiting[at + 1 :])
+            rest = rest[packed_bytes(data) :]
             if rest:
                 self._agenda.change(due, noted, (rest, time))
         self._agenda.take_first()
 
-    def _remove(self, side: int, slice_: int) -> None:
-        session = self._session
-        for kind in (DATA, _MORE):
-            first, last = (kind + _SIDES[side] + _TIME.pack(slice_ + n) for n in (0, 1))
-            for name in [name for name, _ in session.scan(first, last)]:
-                session.delete(name)
-
     def _slice_over(self, side: int, slice_: int) -> int:
         return (slice_ + 1) * self._slice_ms - 1 + self._over_after[side]
-
-    def _stored_slices(self, side: int) -> Iterator[int]:
-        """Yield the slices that have entries: from each one straight to the next one."""
-        slice_, end = 0, DATA + bytes([_SIDES[side][0] + 1])
-        while True:
-            found = next(iter(self._session.scan(_name(side, slice_, b""), end)), None)
-            if found is None:
-                return
-            slice_ = _TIME.unpack_from(found[0], 2)[0]
-            yield slice_
-            slice_ += 1
 
     def _decoded(self, side: int, data: bytes | None) -> Any:
         decode = self._values[side].decode
         return data if data is None or decode is None else decode(data)
 
 
-def pieces(
-    get: Callable[[bytes], Entry | None], side: int, slice_: int, key: bytes
-) -> Iterator[Entry]:
-    """Yield the entries with what came of a key from one side (0: left) within a slice of time."""
-    number, entry = 0, get(_name(side, slice_, key))
-    while entry is not None:
-        yield entry
-        number += 1
-        entry = get(_name(side, slice_, key, number)) if len(entry[0]) > PIECE_BYTES else None
-
-
-def _name(side: int, slice_: int, key: bytes, piece: int = 0) -> bytes:
+def _noted(side: int, key: bytes, piece: int) -> bytes:
     if piece == 0:
-        return DATA + _SIDES[side] + _TIME.pack(slice_) + key
-    return _MORE + _SIDES[side] + _TIME.pack(slice_) + _PIECE.pack(piece) + key
+        return SIDES[side] + key
+    return _MORE[side] + _PIECE.pack(piece) + key

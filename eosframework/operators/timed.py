@@ -7,7 +7,7 @@ removed or not: what is late follows from the times alone, so that removing can 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class Closing(ABC):
         """Return the stream time from which on `closing` has something to do, or earlier."""
 
     @abstractmethod
-    def closing(self, now: int) -> Iterator[Any]:
+    def closing(self, now: int) -> Generator[Any]:
         """Remove what is over, and yield what goes on because of that."""
 
 
@@ -102,7 +102,7 @@ class TimedOperator(Closing):
         """Take a record; see `Update`."""
 
     @abstractmethod
-    def closing(self, now: int) -> Iterator[Closed]:
+    def closing(self, now: int) -> Generator[Closed]:
         """Yield each window that `now` closes, and remove what has ended.
 
         A window counts as closed when the next one is asked for, so that one whose result failed

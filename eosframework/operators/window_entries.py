@@ -27,6 +27,9 @@ MARK_KEY = b"\xff"
 START = struct.Struct(">Q")
 """What keys that begin with a time begin with: milliseconds since the epoch."""
 
+SPAN_BYTES = 250
+"""What a window of a key's own takes in memory besides the bytes of its value."""
+
 _HEAD = struct.Struct(">BQ")
 _SPAN = struct.Struct(">qqQ?I")
 
@@ -112,6 +115,13 @@ class SpansFormat(EntryFormat):
             spans.append(Span(start, end, latest, closed, raw))
             place += length
         return tuple(spans), timestamp
+
+    def size(self, value: Any) -> int:
+        """Return about how many bytes the windows of a key take in memory."""
+        if type(value) is Mark or not value:
+            return 0
+        # It is asked with every change, so the first one stands for all.
+        return len(value) * (SPAN_BYTES + len(value[0].raw))
 
     def encode_value(self, value: Any) -> bytes:
         """Return the bytes of one window's value."""

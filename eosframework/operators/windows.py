@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from eosframework.operators.folds import Fold
@@ -57,7 +57,7 @@ class AlignedWindows(SlicedOperator):
             start += every
         return results
 
-    def closing(self, now: int) -> Iterator[Closed]:
+    def closing(self, now: int) -> Generator[Closed]:
         """Yield the windows that `now` closes, those that began first first."""
         for start, key, (value, timestamp) in self._ending(now):
             yield key, WindowResult(start, start + self._size_ms, value), timestamp

@@ -21,6 +21,10 @@ RUN_RECORDS = 250
 """So many records and their outputs are still in the processor's cache when these are produced."""
 
 
+RUN_BYTES = 4 * 2**20
+"""So large a run of records may be: what they give is about as large, and waits for its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledSource:
     """A source with everything behind it, as one function.
@@ -46,13 +50,23 @@ class CompiledSource:
         """Whether batch operators take all messages before the first one is run."""
         return any(map(is_batch, self.source.children))
 
-    def in_runs(self, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-        """Cut messages into what is best run at once; batch operators take all there are."""
-        if len(messages) <= RUN_RECORDS or self.takes_all_at_once:
+    def in_runs(
+        self, messages: Sequence[Message], size_bytes: int = 0
+    ) -> Iterator[Sequence[Message]]:
+        """Cut messages into what is best run at once; batch operators take all there are.
+
+        Args:
+            messages: of one partition.
+            size_bytes: of all of them, estimated; a run of large ones is shorter.
+        """
+        records = RUN_RECORDS
+        if size_bytes > RUN_BYTES:
+            records = max(1, min(records, len(messages) * RUN_BYTES // size_bytes))
+        if len(messages) <= records or self.takes_all_at_once:
             yield messages
             return
-        for start in range(0, len(messages), RUN_RECORDS):
-            yield messages[start : start + RUN_RECORDS]
+        for start in range(0, len(messages), records):
+            yield messages[start : start + records]
 
     def time_of(self, message: Message) -> int:
         """Return a message's event time; of one that has none its own timestamp.

@@ -44,6 +44,7 @@ from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.process_lines import ProcessLines
+from eosframework.processing.slices import RUN_OUTPUTS
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -56,6 +57,7 @@ from eosframework.topology.graph import (
     Step,
 )
 from eosframework.topology.joined import JoinSide, Lookup, StreamJoin, Table
+from eosframework.topology.walk import multiplies
 
 
 class State(Protocol):
@@ -117,6 +119,10 @@ class Run(Protocol):
         ...
 
 
+ENDING = f"  if len(out) > {RUN_OUTPUTS}: end_run(messages)"
+"""Ends a run of records that has given much: what it gave goes out before the next one."""
+
+
 class Writer(JoinLines, ProcessLines, BatchLines):
     """Writes the function line by line and remembers which step each line belongs to."""
 
@@ -142,6 +148,9 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         self._write_loop(begin)
         self._leave_out_unread(current.headers)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
+        if self._slots.has_windows or multiplies(source):
+            # Behind everything else of the loop: no line that may raise changes its number.
+            self._insert(len(self.lines) - 1, [ENDING])
 
     def write_emission(self, node: Aggregate | StreamJoin | Processor) -> None:
         """Write what happens to each record that a keyed node gives later."""

@@ -21,6 +21,7 @@ from eosframework.processing.refusals import (
     refuse_size,
     refuse_time,
 )
+from eosframework.processing.slices import end_run
 from eosframework.records import Record
 from eosframework.serdes import JSON, Serde
 from eosframework.topology.graph import Aggregate, Emit, Function, Keyed, OnError, Processor
@@ -114,6 +115,7 @@ class Lines:
             "bounds_of": bounds_of,
             "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
+            "end_run": end_run,
             "site_of": self._site_of,
             "undo": undo,
         }

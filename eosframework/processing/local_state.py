@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from eosframework.operators.limits import Limits
 from eosframework.processing.compile import CompiledPart
 from eosframework.processing.global_tables import GlobalTables
 from eosframework.processing.open_state import OpenState
@@ -27,6 +28,7 @@ class LocalState:
         global_tables: of the process; None: there are none.
         storeless: opens nothing, for tasks that only look into global tables.
         standby: keeps copies of stores of tasks that run elsewhere; None: there are none.
+        limits: of what one record may set in motion; None: the defaults.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class LocalState:
         global_tables: GlobalTables | None = None,
         storeless: StateBackend | None = None,
         standby: Standby | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._backend = backend
         self._identities = identities
@@ -48,6 +51,7 @@ class LocalState:
         self._global_tables = global_tables
         self._storeless = storeless
         self._standby = standby
+        self._limits = limits
 
     @property
     def records_left(self) -> int:
@@ -67,13 +71,14 @@ class LocalState:
         if not identities:
             if self._storeless is None or not compiled.keyed:
                 return None
-            return OpenState(compiled, partition, self._storeless.open(name, 1, ()), topics)
+            nothing = self._storeless.open(name, 1, ())
+            return OpenState(compiled, partition, nothing, topics, self._limits)
         stores = None if self._standby is None else self._standby.hand_over((name, partition))
         if stores is None:
             stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
         if self._shared is not None:
             stores = self._shared.share(name, partition, stores)
-        return OpenState(compiled, partition, stores, topics)
+        return OpenState(compiled, partition, stores, topics, self._limits)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Read on for tasks that wait, and return those that can run."""

@@ -19,6 +19,7 @@ from eosframework.errors import RunError
 from eosframework.operators.binding import bind, handler, session_of
 from eosframework.operators.expiry import Expiring, StreamTime
 from eosframework.operators.join_binding import JoinBinding
+from eosframework.operators.limits import Limits
 from eosframework.operators.ports import WholeTopic
 from eosframework.operators.session import Journal
 from eosframework.operators.timed import Alarms, TimedOperator
@@ -41,6 +42,7 @@ class OpenState:
         partition: the task's.
         stores: what was committed, as far as this machine has it.
         topics: the rows of global tables, by topic.
+        limits: of what one record may set in motion.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class OpenState:
         partition: int,
         stores: TaskStores,
         topics: Mapping[str, WholeTopic] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.journal: Journal = []
         self.stores = stores
@@ -65,7 +68,8 @@ class OpenState:
         }
         self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
         alarms = Alarms()
-        joins = JoinBinding(self._sessions, topics or {}, alarms)
+        self._limits = limits or Limits()
+        joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
         self.operators: Sequence[Any] = [
             one.update if isinstance(one, TimedOperator) else one for one in bound
@@ -82,7 +86,7 @@ class OpenState:
     def _bind(self, node: Keyed, joins: JoinBinding, alarms: Alarms) -> Any:
         match node:
             case Aggregate():
-                return bind(node, self._sessions[node.store.name], alarms)
+                return bind(node, self._sessions[node.store.name], alarms, self._limits)
             case Processor():
                 return handler(node, self._sessions, alarms)
             case _:
@@ -117,6 +121,16 @@ class OpenState:
                 self._sent[name] = changes = list(session.changes())
                 outputs += self._records(name, changes, stream_time)
         return outputs
+
+    @property
+    def changed_bytes(self) -> int:
+        """How much memory what the open transaction changed takes at most, about."""
+        return sum(session.changed_bytes for session in self._sessions.values())
+
+    def weigh(self) -> None:
+        """Make `changed_bytes` exact; looks at every change."""
+        for session in self._sessions.values():
+            session.weigh()
 
     def starts_at(self, stream_time: int) -> None:
         """Take a committed stream time as that up to which entries may have expired."""

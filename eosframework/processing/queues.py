@@ -42,6 +42,12 @@ class Pending:
         self.size_bytes -= size_bytes
         return Pending(self.partition, head, self.membership, size_bytes)
 
+    def followed_by(self, other: Pending) -> Pending:
+        """Return the messages with those of `other`, which came behind them."""
+        messages = [*self.messages, *other.messages]
+        size_bytes = self.size_bytes + other.size_bytes
+        return Pending(self.partition, messages, self.membership, size_bytes)
+
 
 class Queue(Protocol):
     """What waits to be run in one task."""

@@ -16,6 +16,10 @@ SLICE_RECORDS = 10_000
 FIRST_RECORDS = 1
 """Of which nothing is known yet: each may take as long as a transaction."""
 
+RUN_OUTPUTS = 1000
+"""A run of records ends once they have given more: what a record gives is bounded, and what many
+give that give much is not."""
+
 REMEMBERED = 0.75
 """Share of what is known that a new slice leaves."""
 
@@ -66,3 +70,9 @@ class EndableRun:
     def left(self) -> list[Message]:
         """Return the records that were not begun."""
         return [message for message in self._waiting if message is not None]
+
+
+def end_run(messages: object) -> None:
+    """Let the record that is being run be the last, where messages are of a run that can end."""
+    if isinstance(messages, EndableRun):
+        messages.end()

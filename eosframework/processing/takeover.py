@@ -24,6 +24,7 @@ import structlog
 from eosframework import failpoints
 from eosframework.errors import TaskFenced
 from eosframework.processing.again import delays_of, task_queue
+from eosframework.processing.budget import SHARE, ChangesBudget
 from eosframework.processing.bundle import Bundle
 from eosframework.processing.failures import FailureHandler
 from eosframework.processing.local_state import LocalState
@@ -79,6 +80,7 @@ class Takeover:
         self._clock = clock
         self._now = now
         self._timer = RecordTimer()
+        self._budget = ChangesBudget(options.queue_bytes // SHARE)
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
         self._was_away = True
 
@@ -217,4 +219,5 @@ class Takeover:
             flow=None if self._measures is None else Flow(self._measures),
             failures=FailureHandler(delays_of(compiled.part), self._now),
             bundle=bundle,
+            budget=self._budget,
         )

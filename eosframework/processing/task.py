@@ -26,6 +26,7 @@ from eosframework.errors import (
     RecordTooSlow,
     TransactionTooLong,
 )
+from eosframework.processing.budget import ChangesBudget
 from eosframework.processing.bundle import Bundle
 from eosframework.processing.compile import CompiledSource, Emission
 from eosframework.processing.failures import FailureHandler, describe
@@ -66,6 +67,7 @@ class Task:
 
     Args:
         bundle: shares a producer; None: the task has `output` for itself.
+        budget: of what open transactions may change; None: the default, for this task alone.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Task:
         flow: Flow | None = None,
         failures: FailureHandler | None = None,
         bundle: Bundle | None = None,
+        budget: ChangesBudget | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
@@ -114,6 +117,8 @@ class Task:
         self._flow = flow
         self.idle_since = clock()
         self._slice_size = SliceSize()
+        self._budget = ChangesBudget() if budget is None else budget
+        self._is_heavy = False
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
@@ -187,9 +192,10 @@ class Task:
     @property
     def wants_commit(self) -> bool:
         """Whether the transaction must be committed before more records go into it."""
-        return self.failure is not None or (
-            self._narrowing is not None and self._narrowing.is_full(self.records_in_transaction)
+        is_full = self._narrowing is not None and self._narrowing.is_full(
+            self.records_in_transaction
         )
+        return self.failure is not None or self._is_heavy or is_full
 
     @property
     def closes_windows_again(self) -> bool:
@@ -279,8 +285,10 @@ class Task:
         self.records_in_transaction = 0
         if self._narrowing is not None:
             self._narrowing = self._narrowing.widened(self.positions)
+        self._is_heavy = False
         if self.stores is not None:
             self.stores.committed()
+            self._budget.is_free(self.stores)
 
     def took_effect(self) -> None:
         """Note that the transaction that was dropped last turned out to be committed."""
@@ -330,8 +338,10 @@ class Task:
         self._out.clear()
         if self._flow is not None:
             self._flow.dropped()
+        self._is_heavy = False
         if self.stores is not None:
             self.stores.drop()
+            self._budget.is_free(self.stores)
         self.bundle.leave(self)
         self._closed_windows = False
         if not self.closes_windows_again:
@@ -343,6 +353,7 @@ class Task:
         """Give the stores up; another worker may have them now."""
         if self.stores is not None:
             self.stores.close()
+            self._budget.is_free(self.stores)
 
     def _room(self) -> int:
         """Return how many records the next slice may take."""
@@ -367,16 +378,17 @@ class Task:
         started, done = self._clock(), 0
         if self._receipts is not None:
             self._receipts.begin(partition, self._offsets.transaction)
-        for run in self._sources[partition.topic].in_runs(messages):
+        for run in self._sources[partition.topic].in_runs(messages, slice_.size_bytes):
             ran = self._run_at_once(partition, run)
             done += ran
-            if self.failure is not None or ran < len(run):
+            if self.failure is not None or ran < len(run) or self._is_heavy:
                 break
         if self._receipts is not None:
             self._receipts.end(partition)
         if self.failure is None and done < len(messages):
-            left = [*messages[done:], *(self._cut.messages if self._cut else ())]
-            self._cut = replace(slice_, messages=left)
+            size_bytes = slice_.size_bytes * (len(messages) - done) // len(messages)
+            left = replace(slice_, messages=messages[done:], size_bytes=size_bytes)
+            self._cut = left if self._cut is None else left.followed_by(self._cut)
         self.idle_since = self._clock()
         self.output.poll()
         failpoints.hit("transaction.after_produce")
@@ -401,6 +413,8 @@ class Task:
         if self._flow is not None:
             self._flow.read(partition.topic, count)
         self._hand_out()
+        if self.stores is not None and self._budget.is_spent(self.stores):
+            self._is_heavy = True
         return count
 
     def close_windows(self, nodes: Sequence[TimedNode], membership: object) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,13 +194,17 @@ class TaskWindows:
         failed: Failed,
         state: State,
     ) -> None:
-        if node.operator.due() <= until and node.emission is not None:
-            messages = self._results.of(node.node, self._closed(node, until), out, failed)
+        if node.operator.due() > until or node.emission is None:
+            return
+        # Closed, so that an operator notes what went on before a result that failed.
+        with closing(self._closed(node, until)) as given:
+            messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)
 
-    def _closed(self, node: TimedNode, until: int) -> Iterator[Message]:
-        for closed in node.operator.closing(until):
-            yield self._message(node.node, closed)
+    def _closed(self, node: TimedNode, until: int) -> Generator[Message]:
+        with closing(node.operator.closing(until)) as found:
+            for closed in found:
+                yield self._message(node.node, closed)
 
     def _message(self, node: Aggregate | StreamJoin | Table | Processor, closed: Any) -> Message:
         if isinstance(node, Processor):

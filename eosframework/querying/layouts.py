@@ -17,8 +17,9 @@ from eosframework.operators.history import History
 from eosframework.operators.packing import unpacked
 from eosframework.operators.ports import CommittedStore
 from eosframework.operators.session import open_session
-from eosframework.operators.stream_joins import pieces
+from eosframework.operators.stream_joins import interval_of
 from eosframework.operators.timed import Alarm
+from eosframework.operators.waiting import pieces
 from eosframework.operators.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serdes import Serde
@@ -203,7 +204,7 @@ class WaitingLayout(Layout):
 
     def __init__(self, join: StreamJoin) -> None:
         super().__init__(join.store)
-        self._key = join.key
+        self._key, self._slice_ms = join.key, interval_of(join).slice_ms
         self._values = dict(zip(_SIDES, join.values, strict=True))
 
     def get(self, content: CommittedStore, key: bytes) -> list[Row]:
@@ -230,7 +231,9 @@ class WaitingLayout(Layout):
             data = content.get(name)
             return None if data is None else self._form.decode(data)
 
-        for data, _ in pieces(get, list(_SIDES).index(side), slice_, key):
+        times = slice_ * self._slice_ms, (slice_ + 1) * self._slice_ms - 1
+        number = list(_SIDES).index(side)
+        for data in pieces(get, number, slice_, key, self._slice_ms, times):
             for time, value in unpacked(data):
                 shown = None if value is None else _decoded(self._values[side], value)
                 yield Row(_decoded(self._key, key), {"side": side, "value": shown}, time)

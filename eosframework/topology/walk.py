@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eosframework.topology.graph import (
+    Aggregate,
     Graph,
     Node,
     OnError,
+    Operator,
     Policy,
+    Processor,
     Sink,
     Source,
     Step,
     SubTopology,
 )
+from eosframework.topology.joined import JoinSide, StreamJoin
 
 AnyNode = Source | Node
 
 
 def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
     """Give every node once, each before those that follow it on its first path."""
+    yield from _from(part.sources)
+
+
+def multiplies(source: Source) -> bool:
+    """Tell whether a record of a source may have more results than there are sinks."""
+    return any(_multiplies(node) for node in _from([source]))
+
+
+def _multiplies(node: AnyNode) -> bool:
+    match node:
+        case Step():
+            return node.operator in (Operator.FLAT_MAP, Operator.FLAT_MAP_VALUES, Operator.PROCESS)
+        case JoinSide():
+            return isinstance(node.join, StreamJoin)
+        case Aggregate():
+            return node.store.window is not None
+        case _:
+            return isinstance(node, Processor)
+
+
+def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:
     seen: set[int] = set()
-    todo: list[AnyNode] = list(reversed(part.sources))
+    todo: list[AnyNode] = list(reversed(nodes))
     while todo:
         node = todo.pop()
         if id(node) not in seen:

@@ -6,13 +6,13 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, Pipeline, number_in
+from tests.support.programs import megabytes
 from tests.support.topics import create_topics
 from tests.support.waiting import wait_until
 
@@ -63,13 +63,6 @@ def feed_last(pipeline: Pipeline) -> None:
     last = json.dumps({"n": LAST}).encode()
     producer.produce(f"{pipeline.name}.d", last, b"k", 0, timestamp=LAST)
     assert producer.flush(60) == 0
-
-
-def megabytes(pid: int, field: str) -> int:
-    """A line of a process's status, which is in kB."""
-    status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    [line] = [line for line in status if line.startswith(f"{field}:")]
-    return int(line.split()[1]) // 1024
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from eosframework.operators.entries import LAYOUT
+from eosframework.operators.limits import Limits
 from eosframework.operators.ports import WholeTopic
 from eosframework.processing.compile import CompiledPart, compile_part
 from eosframework.processing.failures import FailureHandler
@@ -48,7 +49,10 @@ class OneTask:
     """Runs a sub-topology; keys are text, values JSON."""
 
     def __init__(
-        self, compiled: CompiledPart, topics: Mapping[str, WholeTopic] | None = None
+        self,
+        compiled: CompiledPart,
+        topics: Mapping[str, WholeTopic] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.compiled = compiled
         self.part = compiled.part
@@ -57,15 +61,17 @@ class OneTask:
         self.sent: list[Sent] = []
         self.last_out: list[Any] = []
         self._topics = topics or {}
+        self._limits = limits
         identities = [StoreIdentity(s.name, s.name, LAYOUT) for s in self.part.stores]
         self.stores = MemoryState().open("task-0", 1, identities)
         self._committed_time = 0
         self._changelog = 0
+        self.changelog_bytes = 0
         self.restart()
 
     def restart(self) -> None:
         """Open the task anew, as another process would."""
-        self.state = OpenState(self.compiled, 0, self.stores, self._topics)
+        self.state = OpenState(self.compiled, 0, self.stores, self._topics, self._limits)
         self.stream_time = self._committed_time
         self.sent = []
 
@@ -93,6 +99,7 @@ class OneTask:
         self.state.windows.remove_ended(self.stream_time)
         for output in self.state.changelog(self.stream_time):
             self._changelog += 1
+            self.changelog_bytes += len(output[1] or b"")
             if output[4] is not None:
                 output[4](None, Acknowledged(self._changelog))
         self.state.committed()

@@ -260,3 +260,10 @@ def run_command(
             directory=directory,
         )
         return program.finish(seconds)
+
+
+def megabytes(pid: int, field: str) -> int:
+    """A line of a process's status, which is in kB."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [line] = [line for line in status if line.startswith(f"{field}:")]
+    return int(line.split()[1]) // 1024

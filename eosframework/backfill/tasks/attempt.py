@@ -58,6 +58,7 @@ from eosframework.errors import (
     RunError,
     TransactionError,
 )
+from eosframework.processing.budget import SHARE, ChangesBudget
 from eosframework.processing.failures import describe
 from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.ports import Message
@@ -179,6 +180,7 @@ class Running:
             clock=clock,
             emissions=compiled.emissions,
             stores=None if state is None else state.open(compiled, equipment.partition),
+            budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
         )
         self._tally = Tally(self._task, compiled)
         self._events = structlog.get_logger("eosframework.backfill").bind(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operators import history, stream_joins
+from eosframework.operators import history, waiting
 from eosframework.processing.compile import CompiledPart
 from eosframework.topology.builder import Topology
 from tests.support.one_task import OneTask, Out, compiled_task
@@ -34,7 +34,8 @@ def entries(request: pytest.FixtureRequest) -> Iterator[None]:
     """What is kept of a key fits one entry, or needs several."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "crowded":
-            patch.setattr(stream_joins, "PIECE_BYTES", 20)
+            patch.setattr(waiting, "PIECE_BYTES", 20)
+            patch.setattr(waiting, "SPAN_BYTES", 20)
             patch.setattr(history, "CHUNK_BYTES", 20)
         yield
 

@@ -13,6 +13,7 @@ from eosframework import hopping, session, sliding, tumbling
 from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.history import History
+from eosframework.operators.limits import Limits
 from eosframework.operators.session import StoreSession, open_session
 from eosframework.operators.stream_joins import Interval, StreamJoining
 from eosframework.operators.timed import Alarm
@@ -135,7 +136,8 @@ def test_records_that_wait_for_the_other_side_are_read_by_key(
     content = MemoryStore()
     store = over(content)
     interval = Interval(5, 5, 3_600_000)
-    joining = StreamJoining(store, max, interval, (JSON, JSON), (True, True), Alarm())
+    limits, both = Limits(), (JSON, JSON)
+    joining = StreamJoining(store, max, interval, both, (True, True), Alarm(), limits)
     joining.begin()
     for number, (is_left, key, time) in enumerate(records):
         (joining.left if is_left else joining.right)(key.encode(), number, time, 60)

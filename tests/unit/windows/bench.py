@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.errors import RecordFailed, TransactionError
+from eosframework.processing.budget import ChangesBudget
 from eosframework.processing.compile import CompiledPart, compile_part
 from eosframework.processing.open_state import OpenState
 from eosframework.processing.overtime import RecordTimer
@@ -109,6 +110,7 @@ class Bench:
         value: Any = dict,
         on_error: Any = None,
         receipts: bool = False,
+        budget: ChangesBudget | None = None,
     ) -> None:
         app = Topology("w")
         stream = app.stream("in", key=str, value=value, on_error=on_error)
@@ -119,6 +121,7 @@ class Bench:
         self.kept = MemoryState().open("part-0", 1, names)
         self.output = Transaction()
         self._receipts = receipts
+        self._budget = budget
         self.position = Position(*INPUT, 0, "")
         self.sent: list[Sent] = []
         self.start()
@@ -126,6 +129,7 @@ class Bench:
     def start(self) -> None:
         """Begin as a worker does that knows nothing but the stores and the committed position."""
         self.output.open.clear()
+        self.state = OpenState(self.compiled, 0, self.kept)
         self.task = Task(
             TransactionalId.make("w", "part", 0),
             self.compiled.sources,
@@ -136,7 +140,8 @@ class Bench:
             clock=lambda: 0.0,
             receipts=self._receipts,
             emissions=self.compiled.emissions,
-            stores=OpenState(self.compiled, 0, self.kept),
+            stores=self.state,
+            budget=self._budget,
         )
         self.task.start_at([self.position])
         self.task.enter(TaskState.RUNNING)

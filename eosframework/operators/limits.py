@@ -1,0 +1,35 @@
+"""How much one record may set in motion where its key is a hot one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOT_KEY_LIMIT = 10_000
+"""The default of `worker.hot_key_limit`."""
+
+SIZE_BYTES = 128 * 2**20
+"""The default of `worker.queue_megabytes`, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the work of a single record, whatever came before it.
+
+    Args:
+        records: the most records of its key that it may meet in a join of streams, and the most
+            sliding or session windows that its key may have at once.
+        size_bytes: of the values of all pairs in a join of streams, before they are joined.
+    """
+
+    records: int = HOT_KEY_LIMIT
+    size_bytes: int = SIZE_BYTES
+
+    @property
+    def of_records(self) -> str:
+        """The limit of a join, for messages."""
+        return f"{self.records} records, or {self.size_bytes // 2**20} MB with them,"
+
+    @property
+    def advice(self) -> str:
+        """What to do next, for messages."""
+        return "raise worker.hot_key_limit (or worker.queue_megabytes for large records)"
