@@ -20,6 +20,7 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from eosframework.errors import StartRefused
+from eosframework.private import FILE_MODE, make_directory
 
 MOST_SLOTS = 1024
 
@@ -35,8 +36,8 @@ def own_instance(application: str, wanted: str | None) -> Generator[str]:
     Raises:
         StartRefused: another worker on this host holds the wanted name.
     """
-    directory = user_state_path("eosframework", ensure_exists=True) / application
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = user_state_path("eosframework") / application
+    make_directory(directory)
     if wanted is not None:
         handle = _lock(directory / f"{wanted}.lock")
         if handle is None:
@@ -63,7 +64,7 @@ def _lowest_free_slot(directory: Path) -> tuple[str, int]:
 
 
 def _lock(path: Path) -> int | None:
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -23,6 +23,7 @@ from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.relay_log import KafkaSentLog, RegistryPositions
+from eosframework.kafka.relay_topics import RelayTopics
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
 from eosframework.outbox.reconciling import Reconciler
@@ -61,6 +62,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         commit_interval_seconds=settings.worker.commit_interval_seconds,
         poll_interval_seconds=outbox.poll_interval_seconds,
         keep_seconds=outbox.keep_seconds,
+        on_refused=outbox.on_refused,
     )
     events = structlog.get_logger("eosframework.relay")
     with requests(events) as request, _watchdog(settings) as watchdog, _asked(settings) as asked:
@@ -74,6 +76,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             source,
             _outputs(settings, asked.statistics if asked else None),
             _positions(settings, admin),
+            RelayTopics(settings.kafka, admin, _producer(settings)),
             options,
             on_turn=on_turn,
             measured=asked is not None,
@@ -103,6 +106,8 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
             outputs,
             _positions(settings, admin),
             KafkaSentLog(settings.kafka, admin),
+            RelayTopics(settings.kafka, admin, _producer(settings)),
+            on_refused=settings.outbox.on_refused,
             wait=time.sleep,
             ids_of_rival=partial(_ids_of_rival, settings, admin, source),
         )
@@ -148,17 +153,20 @@ def _source(settings: Settings) -> TableSource | SlotSource:
         settings.database, application_name=f"eosframework relay {settings.outbox.name}"
     )
     database.require()
-    kinds = {OutboxSourceKind.TABLE: TableSource, OutboxSourceKind.SLOT: SlotSource}
-    return kinds[settings.outbox.source](
-        database,
-        batch_bytes=settings.outbox.batch_megabytes * 2**20,
-        name=settings.outbox.name,
-        shards=settings.outbox.shards,
+    outbox = settings.outbox
+    session: dict[str, Any] = {
+        "batch_bytes": outbox.batch_megabytes * 2**20,
+        "name": outbox.name,
+        "shards": outbox.shards,
         # No call to a broker lasts longer than a transaction, and there is at most one such call,
         # with its recovery, between two questions to the database.
-        idle_seconds=2 * settings.worker.transaction_timeout_seconds + 5,
-        prepare=lambda: _prepare(settings, database),
-    )
+        "idle_seconds": 2 * settings.worker.transaction_timeout_seconds + 5,
+        "prepare": lambda: _prepare(settings, database),
+    }
+    if outbox.source is OutboxSourceKind.SLOT:
+        return SlotSource(database, **session)
+    message_bytes = int(_producer(settings)["message.max.bytes"])
+    return TableSource(database, message_bytes=message_bytes, **session)
 
 
 def _prepare(settings: Settings, database: Database) -> None:
@@ -167,12 +175,18 @@ def _prepare(settings: Settings, database: Database) -> None:
     migrate(database)
 
 
-def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
+def _producer(settings: Settings) -> dict[str, Any]:
+    """Return properties of the relay's producers; the queue holds the largest message."""
     properties = producer_client(settings, NOTHING_KNOWN)
     properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
-    properties.setdefault("queue.buffering.max.kbytes", QUEUE_KILOBYTES)
+    largest_kilobytes = -(-int(properties["message.max.bytes"]) // 1024)
+    properties.setdefault("queue.buffering.max.kbytes", max(QUEUE_KILOBYTES, largest_kilobytes))
+    return properties
+
+
+def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
     return KafkaOutputs(
-        properties,
+        _producer(settings),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,

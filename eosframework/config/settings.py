@@ -314,6 +314,13 @@ class OutboxSourceKind(StrEnum):
     SLOT = "slot"
 
 
+class OutboxRefusal(StrEnum):
+    """What a relay does with a message that Kafka cannot take."""
+
+    SET_ASIDE = "set_aside"
+    FAIL = "fail"
+
+
 class OutboxSettings(Section):
     """How `relay-outbox` carries messages from the database to Kafka."""
 
@@ -340,6 +347,12 @@ class OutboxSettings(Section):
 
     keep_seconds: float = Field(default=10.0, ge=0)
     """Seconds for which messages stay in the outbox after they were sent."""
+
+    on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
+    """What happens to a message that Kafka cannot take: its topic does not exist, is forbidden or
+    too small for it, or its headers are malformed. set_aside: it is kept in the table
+    eosframework.outbox_refused, and the messages behind it are sent. fail: the relay ends with an
+    error that names it, and nothing behind it in its shard is sent."""
 
     http_address: str | None = Field(default=None, pattern=_ADDRESS)
     """Where a relay answers over HTTP, as host:port: /metrics, /livez, /readyz and /status. Port 0

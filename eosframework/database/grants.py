@@ -48,6 +48,7 @@ RELAY_GRANTS = (
     Grant("TABLE", "outbox", ("SELECT", "DELETE")),
     Grant("SEQUENCE", "outbox_number_seq", ("SELECT",)),
     Grant("TABLE", "relays", ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    Grant("TABLE", "outbox_refused", ("INSERT",)),
 )
 """What a relay takes that reads the table."""
 

@@ -98,38 +98,87 @@ SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, pg_current_wal_flush_lsn() -
 -- name: flush()$
 -- Commits a record of its own, which puts everything before it on disk (and on synchronous
 -- standbys): a message is sent only when no crash can take its transaction back.
-SELECT pg_logical_emit_message(true, 'eosframework.flush', '') IS NOT NULL;
+SELECT eosframework.flush() IS NOT NULL;
 
 -- name: read_by_number()^
 -- The statistics of a table that is emptied all the time mislead the planner.
 SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false);
 
 -- name: read()
--- Final rows of shard $4 of $3, behind $1 and up to $2, at most $5. A value of more than $6 bytes is
--- left out, to be read by size. Times are loaded as they are stored: to count them in milliseconds
--- here took as long as all the rest of a row.
-SELECT number, topic, CASE WHEN octet_length(value) > $6 THEN NULL ELSE value END, key, at, headers,
-       id::text, CASE WHEN octet_length(value) > $6 THEN 1 END
-FROM eosframework.outbox
-WHERE number > $1 AND number <= $2 AND ($3 = 1 OR mod(lane, $3) = $4)
-ORDER BY number
-LIMIT $5;
+-- Final rows of shard $4 of $3, behind $1 and up to $2, at most $5. Where a part of a message has more
+-- than $6 bytes it is left out, to be read by size. Times are loaded as they are stored: to count
+-- them in milliseconds here took as long as all the rest of a row.
+SELECT number, topic, CASE WHEN large IS NULL THEN value END, CASE WHEN large IS NULL THEN key END,
+       at, CASE WHEN large IS NULL THEN headers END, id::text, large
+FROM (
+    SELECT *, CASE WHEN octet_length(value) > $6 OR octet_length(key) > $6
+                     OR pg_column_size(headers) > $6 THEN 1 END AS large
+    FROM eosframework.outbox
+    WHERE number > $1 AND number <= $2 AND ($3 = 1 OR mod(lane, $3) = $4)
+    ORDER BY number
+    LIMIT $5
+) AS sized
+ORDER BY number;
 
 -- name: read_by_size()
--- The same; after the first row only as many as $6 bytes allow, which takes twice as long.
-SELECT number, topic, value, key, at, headers, id::text, bytes
+-- The same; after the first row only as many as $6 bytes allow, which takes twice as long. Nothing
+-- is read of a message of more than $7 bytes, and it counts as none.
+SELECT number, topic, CASE WHEN size <= $7 THEN value END, CASE WHEN size <= $7 THEN key END, at,
+       CASE WHEN size <= $7 THEN headers END, id::text, bytes, size, lane
 FROM (
-    SELECT *, sum(size) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS bytes
+    SELECT *, sum(CASE WHEN size <= $7 THEN size ELSE 0 END)
+                  OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS bytes
     FROM (
-        SELECT *, coalesce(octet_length(value), 0) AS size
+        SELECT *, coalesce(octet_length(value), 0)::bigint + coalesce(octet_length(key), 0)
+                  + coalesce(octet_length(headers::text), 0) AS size
         FROM eosframework.outbox
         WHERE number > $1 AND number <= $2 AND ($3 = 1 OR mod(lane, $3) = $4)
         ORDER BY number
         LIMIT $5
     ) AS sized
 ) AS summed
-WHERE bytes - size < $6
+WHERE bytes - CASE WHEN size <= $7 THEN size ELSE 0 END < $6
 ORDER BY number;
+
+-- name: set_aside(numbers, reasons, relay)!
+-- Moves rows out of the outbox that cannot be sent.
+WITH given AS (
+    SELECT * FROM unnest(:numbers::bigint[], :reasons::text[]) AS given (number, reason)
+), gone AS (
+    DELETE FROM eosframework.outbox AS o USING given WHERE o.number = given.number
+    RETURNING o.*, given.reason
+)
+INSERT INTO eosframework.outbox_refused
+    (reason, relay, id, published_at, topic, key, value, headers, source, number)
+SELECT reason, :relay, id, at, topic, key, value, headers, 'table', number
+FROM gone ORDER BY number;
+
+-- name: mark_refused(cluster, number, within, reason, relay, id, at, topic, key, value, headers)!
+-- Keeps a message of the log that cannot be sent, once.
+INSERT INTO eosframework.outbox_refused
+    (cluster, number, within, reason, relay, id, published_at, topic, key, value, headers, source)
+VALUES (:cluster, :number, :within, :reason, :relay, :id::uuid,
+        to_timestamp(:at::double precision / 1000), :topic, :key, :value, :headers::jsonb, 'slot')
+ON CONFLICT DO NOTHING;
+
+-- name: refused_places(cluster, first)
+-- Where the messages of the log are that were set aside, from a place on.
+SELECT number, within FROM eosframework.outbox_refused
+WHERE source = 'slot' AND cluster = :cluster AND number >= :first;
+
+-- name: forget_republished(cluster, through)!
+-- What was published again need not be known any more once no relay reads its place.
+DELETE FROM eosframework.outbox_refused
+WHERE source = 'slot' AND cluster = :cluster AND number < :through AND republished_at IS NOT NULL;
+
+-- name: forgers()^
+-- Whether every role may write messages into the log, under any name; and who owns `emit`.
+SELECT coalesce(bool_or(has_function_privilege('public', f.oid, 'EXECUTE')), false),
+       (SELECT quote_ident(pg_get_userbyid(proowner)) FROM pg_proc
+        WHERE oid = 'eosframework.emit(text, bytea, bytea, jsonb)'::regprocedure),
+       array_agg(f.oid::regprocedure::text)
+FROM pg_proc AS f
+WHERE f.pronamespace = 'pg_catalog'::regnamespace AND f.proname = 'pg_logical_emit_message';
 
 -- name: backlog(through, shards, shard, limit)^
 -- How many messages of a shard are behind a number, counted up to a limit, and for how many seconds

@@ -6,7 +6,7 @@ goes on is the position in Kafka, and the slot is advanced behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,8 @@ import psycopg
 
 from eosframework.config import OutboxSourceKind
 from eosframework.database.connection import Connection, Database
-from eosframework.database.pgoutput import Begun, Emitted, Ended, events
+from eosframework.database.log_access import close_log
+from eosframework.database.pgoutput import Begun, Emitted, Ended, Event, Unreadable, events
 from eosframework.database.relay_session import (
     MOST_SHARDS,
     RelaySession,
@@ -24,8 +25,10 @@ from eosframework.database.relay_session import (
 )
 from eosframework.errors import StartRefused
 from eosframework.outbox.lanes import shard_of
-from eosframework.outbox.ports import Backlog, Batch, Candidate
+from eosframework.outbox.ports import Backlog, Batch, Candidate, Place, Refused
 from eosframework.outbox.position import Found, RelayPosition
+from eosframework.outbox.publishing import encode_headers
+from eosframework.processing.failures import writable
 from eosframework.processing.ports import Output
 
 PEEK_CHANGES = 20_000
@@ -48,6 +51,8 @@ class SlotSource(RelaySession):
         super().__init__(database, **session)
         self._batch_bytes = batch_bytes
         self._peeks: dict[int, _Peek] = {}
+        self._refused: set[Place] = set()
+        self._has_looked = False
         self._end = 0
 
     def begin(self, connection: Connection, wal_level: str) -> None:
@@ -65,6 +70,9 @@ class SlotSource(RelaySession):
             )
         if not outbox_queries.publication(connection):
             connection.execute("CREATE PUBLICATION eosframework_outbox")
+        if not self._has_looked:
+            close_log(connection, self.place)
+            self._has_looked = True
 
     def close(self) -> None:
         """End the session, and with it every right."""
@@ -102,6 +110,19 @@ class SlotSource(RelaySession):
         self._end = int(flushed)
         return False
 
+    def hold(self, shard: int) -> bool:
+        """Take the right to relay a shard if nobody has it, and learn what was set aside in it."""
+        if not super().hold(shard):
+            return False
+        first = min(self._slots().values(), default=0)
+        with self.doing("look for messages that were set aside") as connection:
+            self._refused.update(
+                outbox_queries.refused_places(
+                    connection, cluster=self.origin.system_identifier, first=first
+                )
+            )
+        return True
+
     def found(self, shard: int) -> Found:
         """Return what the database says about itself, for comparing it with a position."""
         with self.doing("look at the log") as connection:
@@ -126,16 +147,25 @@ class SlotSource(RelaySession):
                 if peek is not None:
                     peek.close()
                 if after.through >= self._end:
-                    return Batch((), after, True)
+                    return Batch((), (), after, True)
                 peek = _Peek(connection, self._slot(shard), after, self._end)
                 self._peeks[shard] = peek
-            outputs = peek.read(shard, self.shards, limit, self._batch_bytes)
+            found = peek.read(shard, self.shards, limit, self._batch_bytes)
+            unreadable, peek.unreadable = peek.unreadable, 0
             if peek.is_done:
                 peek.close()
                 del self._peeks[shard]
         position = replace(after, through=peek.position.through, within=peek.position.within)
-        silent = not outputs and position.through - after.through > SILENT_BYTES
-        return Batch(outputs, position, peek.is_done and peek.is_all, is_worth_writing=silent)
+        found = [(place, message) for place, message in found if place not in self._refused]
+        return Batch(
+            outputs=[message.output for _, message in found],
+            places=[place for place, _ in found],
+            position=position,
+            is_last=peek.is_done and peek.is_all,
+            largest_bytes=max((message.size for _, message in found), default=0),
+            unreadable=unreadable if shard == 0 else 0,
+            is_worth_writing=not found and position.through - after.through > SILENT_BYTES,
+        )
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
         """Do nothing: what the server decoded waits there already."""
@@ -158,6 +188,11 @@ class SlotSource(RelaySession):
                 outbox_queries.note_cleaned(
                     connection, name=self.name, shard=shard, through=through.through
                 )
+                kept = min(self._slots().values(), default=through.through)
+                self._refused = {place for place in self._refused if place[0] >= kept}
+                outbox_queries.forget_republished(
+                    connection, cluster=self.origin.system_identifier, through=kept
+                )
         return False
 
     def candidates(self) -> Iterator[Candidate]:
@@ -170,11 +205,9 @@ class SlotSource(RelaySession):
         while start.through < self._end:
             with self.doing("read the log") as connection:
                 peek = _Peek(connection, slot, start, self._end)
-                for message in peek.messages():
-                    number = peek.commit_at + 1
-                    yield Candidate(
-                        message.id, message.lane, number, message.output, message.within
-                    )
+                for (at, within), message in peek.messages():
+                    if (at, within) not in self._refused:
+                        yield Candidate(message.id, message.lane, at + 1, message.output, within)
                 start = peek.position
                 peek.close()
 
@@ -210,12 +243,41 @@ class SlotSource(RelaySession):
                 outbox_queries.drop_slot(connection, slot=self._slot(shard))
             outbox_queries.retire(connection, name=self.name, shard=shard)
 
-    def name_of(self, output: Output, position: RelayPosition) -> str:
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Mark messages that cannot be sent; the log keeps them, and no relay sends them."""
+        rows = [self._marked(one, one.output) for one in refused if one.output is not None]
+        with (
+            self.doing("set messages aside") as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+        ):
+            cursor.executemany(outbox_queries.mark_refused.sql, rows)
+        self._refused.update(one.place for one in refused)
+
+    def name_of(self, refused: Refused) -> str:
         """Return how a message is to be named to a user, and how it is removed."""
+        at, within = refused.place
         return (
-            f"message {output[7][-1][1]} in the log of {self.place}, for topic {output[0]} (it "
-            f"cannot be taken out of the log: make the topic take it)"
+            f"message {refused.id} in the log of {self.place} (number {within} of the transaction "
+            f"that commits at {at}), for topic {refused.topic[:249]} (it cannot be taken out of "
+            f"the log: make the topic take it)"
         )
+
+    def _marked(self, refused: Refused, output: Output) -> dict[str, Any]:
+        number, within = refused.place
+        return {
+            "cluster": self.origin.system_identifier,
+            "number": number,
+            "within": within,
+            "reason": writable(refused.reason),
+            "relay": self.name,
+            "id": refused.id,
+            "at": output[6],
+            "topic": writable(refused.topic),
+            "key": output[2],
+            "value": output[1],
+            "headers": encode_headers(output[7][:-1]),
+        }
 
     def _slot(self, shard: int) -> str:
         return slot_name(self.name, shard)
@@ -245,7 +307,8 @@ class _Peek:
     def __init__(self, connection: Connection, slot: str, after: RelayPosition, end: int) -> None:
         self.position = after
         self.is_done = False
-        self.commit_at = 0
+        self.unreadable = 0
+        self._commit_at = 0
         self._end = end
         self._count = 0
         self._cursor = connection.cursor(name=f"peek_{slot}", binary=True, withhold=True)
@@ -259,38 +322,44 @@ class _Peek:
         """Whether the server had nothing more up to the end that it was asked for."""
         return self._count < PEEK_CHANGES
 
-    def messages(self) -> Iterator[Emitted]:
+    def messages(self) -> Iterator[tuple[Place, Emitted]]:
         """Yield the messages of all shards; the position is behind each when it is yielded."""
         return self._messages
 
-    def read(self, shard: int, shards: int, limit: int, most_bytes: int) -> list[Output]:
+    def read(
+        self, shard: int, shards: int, limit: int, most_bytes: int
+    ) -> list[tuple[Place, Emitted]]:
         """Return messages of a shard, and move the position behind them."""
-        outputs: list[Output] = []
+        found: list[tuple[Place, Emitted]] = []
         size = 0
-        for message in self._messages:
-            if shard_of(message.lane, shards) == shard:
-                outputs.append(message.output)
-                size += len(message.output[1] or b"") + len(message.output[2] or b"")
-                if len(outputs) >= limit or size >= most_bytes:
+        for placed in self._messages:
+            if shard_of(placed[1].lane, shards) == shard:
+                found.append(placed)
+                size += placed[1].size
+                if len(found) >= limit or size >= most_bytes:
                     break
-        return outputs
+        return found
 
     def close(self) -> None:
         """Let the server drop what it holds."""
         with suppress(psycopg.Error):
             self._cursor.close()
 
-    def _behind(self, found: Iterator[Begun | Emitted | Ended], within: int) -> Iterator[Emitted]:
+    def _behind(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
         """Yield what lies behind the position; of the first transaction a part may not."""
         skips_all, skips = True, 0
         for event in found:
             match event:
                 case Begun(at):
-                    self.commit_at = at
+                    self._commit_at = at
                     skips_all, skips = at < self.position.through, within
                 case Emitted() if not skips_all and event.within > skips:
                     self.position = replace(self.position, within=event.within)
-                    yield event
+                    yield (self._commit_at, event.within), event
+                case Unreadable(within=0, at=at) if at > self.position.through:
+                    self.unreadable += 1
+                case Unreadable(within=number) if not skips_all and number > skips:
+                    self.unreadable += 1
                 case Ended(at) if not skips_all:
                     self.position = replace(self.position, through=at, within=0)
                     within = 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
 from psycopg.types.numeric import Int8BinaryLoader
 
 from eosframework.config import OutboxSourceKind
@@ -17,9 +21,10 @@ from eosframework.database.relay_session import RelaySession, outbox_queries
 from eosframework.errors import StartRefused
 from eosframework.outbox.frontier import Frontier, Look
 from eosframework.outbox.lanes import lane_of
-from eosframework.outbox.ports import ID_HEADER, Backlog, Batch, Candidate
+from eosframework.outbox.ports import ID_HEADER, Backlog, Batch, Candidate, Refused
 from eosframework.outbox.position import Found, RelayPosition
-from eosframework.outbox.publishing import decode_headers
+from eosframework.outbox.publishing import headers_of
+from eosframework.processing.failures import writable
 from eosframework.processing.ports import Output
 
 CLEAN_ROWS = 5000
@@ -34,7 +39,24 @@ LARGE_BYTES = 8192
 _ZERO_MILLISECONDS = 946_684_800_000
 """From 1970 to 2000, where PostgreSQL counts the microseconds of a time from."""
 
-_LAST = itemgetter(7)
+SMALL_BYTES = 2 * LARGE_BYTES + 65_536
+"""A message that is read with others has no more: key, value, and the most of headers."""
+
+_NUMBER = itemgetter(0)
+_LARGE = itemgetter(7)
+_SIZE = 8
+"""The column that rows have only where they are read by size; their lane comes behind it."""
+
+_SIZE_OF = itemgetter(_SIZE)
+
+
+class _JsonText(Loader):
+    """Leaves JSON as it is: what a user wrote must not end the reading of all rows."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]  # the version of the format
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +72,15 @@ class TableSource(RelaySession):
 
     Args:
         batch_bytes: what is read at once, unless a single message is larger.
+        message_bytes: what a message may have; a larger one is not read.
     """
 
-    def __init__(self, database: Database, *, batch_bytes: int, **session: Any) -> None:
+    def __init__(
+        self, database: Database, *, batch_bytes: int, message_bytes: int, **session: Any
+    ) -> None:
         super().__init__(database, **session)
         self._batch_bytes = batch_bytes
+        self._message_bytes = message_bytes
         self._frontier = Frontier()
         self._on_disk = 0
         self._is_large = False
@@ -69,6 +95,7 @@ class TableSource(RelaySession):
         self._frontier = Frontier()
         self._on_disk = 0
         connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        connection.adapters.register_loader("jsonb", _JsonText)
         outbox_queries.read_by_number(connection)
         _, cache = outbox_queries.numbers(connection)
         if cache != 1:
@@ -135,10 +162,24 @@ class TableSource(RelaySession):
         """Return what lies behind `after` and was final at the last `look`."""
         final = self._on_disk
         if after.through >= final:
-            return Batch((), after, True)
+            return Batch((), (), after, True)
         rows, is_last = self._read(shard, self.shards, after.through, limit)
-        through = final if is_last else rows[-1][0]
-        return Batch(_outputs(rows), replace(after, through=through), is_last)
+        position = replace(after, through=final if is_last else rows[-1][0])
+        by_size = bool(rows) and len(rows[0]) > _SIZE
+        largest = max(map(_SIZE_OF, rows)) if by_size else SMALL_BYTES
+        if not by_size or largest <= self._message_bytes:
+            with suppress(ValueError):
+                places = [*zip(map(_NUMBER, rows), repeat(0))]
+                return Batch(_outputs(rows), places, position, is_last, largest)
+        found = [(row, *self._readable(row)) for row in rows]
+        return Batch(
+            [output for _, output, wrong in found if wrong is None],
+            [(row[0], 0) for row, _, wrong in found if wrong is None],
+            position,
+            is_last,
+            largest,
+            [Refused((row[0], 0), row[6], row[1], wrong) for row, _, wrong in found if wrong],
+        )
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
         """Let the server begin with what `read` will be asked for next.
@@ -199,8 +240,10 @@ class TableSource(RelaySession):
         after, is_last = 0, False
         while not is_last:
             rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
-            for row, output in zip(rows, _outputs(rows), strict=True):
-                yield Candidate(row[6], lane_of(row[3], row[0]), row[0], output)
+            for row in rows:
+                output, wrong = self._readable(row)
+                lane = row[_SIZE + 1] if len(row) > _SIZE else lane_of(row[3], row[0])
+                yield Candidate(row[6], lane, row[0], output, unsendable=wrong)
             after = rows[-1][0] if rows else after
 
     def end(self) -> int:
@@ -220,12 +263,23 @@ class TableSource(RelaySession):
         with self.doing("remove a shard") as connection:
             outbox_queries.retire(connection, name=self.name, shard=shard)
 
-    def name_of(self, output: Output, position: RelayPosition) -> str:
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Move rows that cannot be sent out of the outbox."""
+        with self.doing("set messages aside") as connection:
+            outbox_queries.set_aside(
+                connection,
+                numbers=[one.place[0] for one in refused],
+                reasons=[writable(one.reason) for one in refused],
+                relay=self.name,
+            )
+
+    def name_of(self, refused: Refused) -> str:
         """Return how a message is to be named to a user, and how it is removed."""
+        number, _ = refused.place
         return (
-            f"message {position.through} of eosframework.outbox in {self.place}, for topic "
-            f"{output[0]} (to give it up: DELETE FROM eosframework.outbox WHERE id = "
-            f"'{output[7][-1][1]}')"
+            f"message {number} of eosframework.outbox in {self.place}, for topic "
+            f"{refused.topic[:249]} (to give it up: DELETE FROM eosframework.outbox WHERE number = "
+            f"{number})"
         )
 
     def _read(self, shard: int, shards: int, after: int, limit: int) -> tuple[Sequence[Any], bool]:
@@ -238,15 +292,29 @@ class TableSource(RelaySession):
         if not self._is_large:
             rows = self._small(numbers)
             # Not a loop in Python: all rows pass here, and hardly ever one that is large.
-            if 1 not in map(_LAST, rows):
+            if 1 not in map(_LARGE, rows):
                 return rows, len(rows) < limit
             self._is_large = True
-            if large := [*map(_LAST, rows)].index(1):
+            if large := [*map(_LARGE, rows)].index(1):
                 return rows[:large], False
-        rows = self._answer(outbox_queries.read_by_size.sql, [*numbers[:-1], self._batch_bytes])
-        size = rows[-1][-1] if rows else 0
+        bounds = [self._batch_bytes, self._message_bytes]
+        rows = self._answer(outbox_queries.read_by_size.sql, [*numbers[:-1], *bounds])
+        size = rows[-1][7] if rows else 0
         self._is_large = size > LARGE_BYTES * len(rows)
         return rows, len(rows) < limit and size < self._batch_bytes
+
+    def _readable(self, row: Sequence[Any]) -> tuple[Output, str | None]:
+        """Return a row's message and why it cannot be sent; None: nothing is known against it."""
+        size = row[_SIZE] if len(row) > _SIZE else 0
+        if size > self._message_bytes:
+            return _bare(row), (
+                f"it has {size} bytes, and the relay sends at most {self._message_bytes} "
+                f"(message.max.bytes in kafka.properties)"
+            )
+        try:
+            return _outputs([row])[0], None
+        except ValueError as error:
+            return _bare(row), f"its headers cannot be read ({error})"
 
     def _numbers(self, shard: int, shards: int, after: int, limit: int) -> list[int]:
         return [after, self._on_disk, shards, shard, limit, LARGE_BYTES]
@@ -268,6 +336,9 @@ def _outputs(rows: Sequence[Any]) -> list[Output]:
     """Return what to produce; a message's id comes behind the user's headers.
 
     One expression over all rows: a call for each took twice as long.
+
+    Raises:
+        ValueError: headers are none.
     """
     return [
         (
@@ -278,7 +349,11 @@ def _outputs(rows: Sequence[Any]) -> list[Output]:
             None,
             None,
             at // 1000 + _ZERO_MILLISECONDS,
-            [(ID_HEADER, id_)] if headers is None else [*decode_headers(headers), (ID_HEADER, id_)],
+            [(ID_HEADER, id_)] if headers is None else [*headers_of(headers), (ID_HEADER, id_)],
         )
-        for _, topic, value, key, at, headers, id_, _ in rows
+        for _, topic, value, key, at, headers, id_, *_ in rows
     ]
+
+
+def _bare(row: Sequence[Any]) -> Output:
+    return _outputs([[*row[:5], None, row[6], None]])[0]

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from eosframework.embedded.class_archive import class_archive, recording, sharing
-from eosframework.embedded.folder import START_SECONDS, exclusively
+from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
 from eosframework.embedded.java import find_java
@@ -30,6 +30,7 @@ from eosframework.embedded.layout import (
 from eosframework.embedded.node import STORAGE_MAIN, Node, node_marker
 from eosframework.embedded.ports import HOST, free_ports, is_free, require_free
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
+from eosframework.private import FILE_MODE, UMASK
 
 CLUSTER_SIZES = (1, 3)
 
@@ -127,6 +128,7 @@ def start_kafka(
     """
     data_dir = data_dir.expanduser().resolve()
     _record_classes(deadline_seconds)
+    own_directory(data_dir)
     with exclusively(data_dir):
         recorded = load_layout(data_dir)
         alive = _running_nodes(data_dir, recorded)
@@ -281,7 +283,11 @@ def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
             (
                 directory,
                 subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    umask=UMASK,
                 ),
             )
         )
@@ -295,7 +301,7 @@ def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
                 f"Kafka's storage tool could not format {directory / 'data'}: {said}; correct the "
                 f"broker properties"
             )
-        (directory / _FORMATTED).touch()
+        (directory / _FORMATTED).touch(FILE_MODE)
 
 
 def _start_missing_nodes(cluster: KafkaCluster, deadline: float) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from eosframework.errors import ConfigurationError
+from eosframework.private import FILE_MODE, make_directory, opener
 
 START_SECONDS = 180.0
 """A server serves within seconds; on a busy machine it takes many times longer, and a process that
@@ -25,21 +27,39 @@ def exclusively(data_dir: Path) -> Generator[None]:
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        lock = (data_dir / "lock").open("w")
+        handle = opener(str(data_dir / "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise ConfigurationError(
-            f"the data directory {data_dir} cannot be written ({error.strerror}); choose another"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        raise _unwritable(data_dir, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(handle)
 
 
-def replace_file(file: Path, text: str, *, mode: int = 0o644) -> None:
+def own_directory(data_dir: Path) -> None:
+    """Make a server's directory for its owner alone; close one that is there.
+
+    Raises:
+        ConfigurationError: the directory cannot be made.
+    """
+    try:
+        make_directory(data_dir)
+    except OSError as error:
+        raise _unwritable(data_dir, error) from error
+
+
+def _unwritable(data_dir: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the data directory {data_dir} cannot be written ({error.strerror}); choose another"
+    )
+
+
+def replace_file(file: Path, text: str) -> None:
     """Replace the file at once, so that a crash leaves the old one or the new one."""
     unfinished = file.with_name(f"{file.name}.new")
     unfinished.unlink(missing_ok=True)
-    unfinished.touch(mode)
+    unfinished.touch(FILE_MODE)
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)
 

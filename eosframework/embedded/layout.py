@@ -17,6 +17,7 @@ from pathlib import Path
 from eosframework.embedded.folder import replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
+from eosframework.private import make_directory
 
 _STATE = "cluster.json"
 
@@ -98,7 +99,8 @@ def save_layout(data_dir: Path, layout: Layout) -> None:
     """Record the cluster and write the configuration files of its nodes."""
     for node_id in layout.node_ids:
         directory = node_directory(data_dir, node_id)
-        (directory / "tmp").mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
+        make_directory(directory / "tmp")
         replace_file(
             directory / "server.properties", _render(server_properties(layout, data_dir, node_id))
         )

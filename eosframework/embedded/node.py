@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.embedded.folder import START_SECONDS, tail_of
+from eosframework.embedded.folder import START_SECONDS, replace_file, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.errors import ComponentFailed
+from eosframework.private import UMASK, opener
 from eosframework.stopping import interrupted_later
 
 _POLL_SECONDS = 0.05
@@ -95,7 +96,8 @@ class Node:
             KAFKA_MAIN,
             str(self.directory / "server.properties"),
         ]
-        with interrupted_later(), (self.directory / "console.log").open("wb") as console:
+        log = self.directory / "console.log"
+        with interrupted_later(), open(log, "wb", opener=opener) as console:
             # A session of its own: Ctrl-C in a terminal is for the program, not for its broker.
             self._child = subprocess.Popen(
                 command,
@@ -104,8 +106,9 @@ class Node:
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
                 start_new_session=True,
+                umask=UMASK,
             )
-            self._pid_file.write_text(f"{self._child.pid}\n", encoding="ascii")
+            replace_file(self._pid_file, f"{self._child.pid}\n")
 
     def await_ready(self, brokers: frozenset[int], deadline: float) -> None:
         """Wait until the node serves and knows `brokers` to be live.

@@ -44,6 +44,9 @@ _NOT_YET = TAKE_A_MOMENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
+_DENIED: Any = object()
+"""Stands for the description of a topic that may not be described."""
+
 _TURN_SECONDS = 0.5
 _COMMITTED_TURN_SECONDS = 2.0
 """Ctrl-C is noticed after as long."""
@@ -104,17 +107,11 @@ class ClusterAdmin(Asking):
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Return the facts of each topic, also of those that do not exist."""
-        wanted = sorted(set(names))
-        if not wanted:
-            return {}
-        described = self._ask_each(
-            lambda timeout: self._client.describe_topics(
-                TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
-            ),
-            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
-        )
-        values = self._topic_values([name for name, found in described.items() if found])
-        return {name: topic_facts(topic, values.get(name)) for name, topic in described.items()}
+        return {name: facts for name, facts in self._described(names).items() if facts is not None}
+
+    def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
+        """Return the facts of each topic; None where this principal may not describe it."""
+        return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
 
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None where they may not be read, or it hangs."""
@@ -327,6 +324,26 @@ class ClusterAdmin(Asking):
         return {
             TopicPartition(entry.topic, entry.partition): answer.offset
             for entry, answer in answers.items()
+        }
+
+    def _described(
+        self, names: Iterable[str], instead: Mapping[int, Any] | None = None
+    ) -> dict[str, TopicFacts | None]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        described = self._ask_each(
+            lambda timeout: self._client.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
+            ),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+            instead=instead,
+        )
+        there = [name for name, found in described.items() if found not in (None, _DENIED)]
+        values = self._topic_values(there)
+        return {
+            name: None if topic is _DENIED else topic_facts(topic, values.get(name))
+            for name, topic in described.items()
         }
 
     def _topic_values(self, names: Sequence[str]) -> dict[str, Values | None]:

@@ -106,8 +106,16 @@ class Asking:
         self,
         call: Callable[[float], Mapping[Key, Future[Any]]],
         absent: Sequence[int] = (),
+        instead: Mapping[int, Any] | None = None,
     ) -> dict[Key, Any]:
-        """Return the answer for each key; None where it is one of the codes in `absent`."""
+        """Return the answer for each key; None where it is one of the codes in `absent`.
+
+        Args:
+            call: puts the question, with a timeout in seconds.
+            absent: codes of errors.
+            instead: what stands for other errors, by code.
+        """
+        instead = {**dict.fromkeys(absent), **(instead or {})}
         deadline = time.monotonic() + self._deadline_seconds
         while True:
             answers: dict[Key, Any] = {}
@@ -117,9 +125,9 @@ class Asking:
                     try:
                         answers[key] = self._result(future)
                     except KafkaException as error:
-                        if error.args[0].code() not in absent:
+                        if error.args[0].code() not in instead:
                             raise
-                        answers[key] = None
+                        answers[key] = instead[error.args[0].code()]
                 return answers
             except KafkaException as error:
                 again = error.args[0].code() in TAKE_A_MOMENT

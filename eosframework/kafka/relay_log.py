@@ -1,25 +1,19 @@
-"""The outbox relay's side of Kafka: positions in the registry topic, topics, and what was sent."""
+"""The outbox relay's side of Kafka: positions in the registry topic, and what was sent."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.access import topic_written
-from eosframework.kafka.acls import naming_what_is_needed
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.snapshot import read_ranges
-from eosframework.kafka.writer import create_by_use
 from eosframework.outbox.ports import ID_HEADER, SentMessages
 from eosframework.outbox.position import RelayPosition, position_key
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
-
-LOOK_SECONDS = 0.01
-CREATION_SECONDS = 5.0
 
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 
@@ -45,8 +39,6 @@ class RegistryPositions:
         settle_seconds: float,
     ) -> None:
         self._log = RegistryLog(name, settings, admin, settle_seconds=settle_seconds)
-        self._settings = settings
-        self._admin = admin
         self._keys = {position_key(shard): shard for shard in range(shards)}
 
     def read(self) -> Mapping[int, RelayPosition]:
@@ -69,30 +61,6 @@ class RegistryPositions:
         """Return what to produce so that a position counts, or that none does."""
         entry = None if position is None else position.to_entry()
         return self._log.output(position_key(shard), entry)
-
-    def missing(self, topics: Iterable[str]) -> list[str]:
-        """Return those topics that do not exist, after asking brokers to create them."""
-        wanted = sorted(topics)
-        with naming_what_is_needed([topic_written(topic) for topic in wanted]):
-            missing = self._not_there(wanted)
-        if missing and self._create_by_use(missing):
-            deadline = time.monotonic() + CREATION_SECONDS
-            while missing and time.monotonic() < deadline:
-                time.sleep(LOOK_SECONDS)
-                missing = self._not_there(missing)
-        return missing
-
-    def _not_there(self, topics: Sequence[str]) -> list[str]:
-        return [
-            name for name, found in self._admin.describe_topics(topics).items() if not found.exists
-        ]
-
-    def _create_by_use(self, topics: list[str]) -> bool:
-        """Ask for topics as a producer does: brokers create them if they are set to."""
-        return create_by_use(self._settings, topics) and any(
-            values is not None and values.get("auto.create.topics.enable") == "true"
-            for values in self._admin.broker_settings().values()
-        )
 
     def _positions(self, entries: Mapping[str, Any]) -> dict[int, RelayPosition]:
         return {self._keys[key]: RelayPosition.from_entry(entries[key]) for key in entries}

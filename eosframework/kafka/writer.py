@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -47,16 +48,20 @@ def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, byte
         )
 
 
-def create_by_use(settings: KafkaSettings, topics: list[str]) -> bool:
+def create_by_use(settings: KafkaSettings, topics: Sequence[str], within_seconds: float) -> None:
     """Ask for topics as a producer does, so that brokers that create topics on use create them.
 
-    Returns:
-        False: a topic could not be asked for.
+    Args:
+        settings: how to reach the cluster.
+        topics: are asked for one after the other, until one cannot be asked for.
+        within_seconds: no topic is asked for later.
     """
     producer = new_client(Producer, client_properties(settings, Role.PRODUCER))
-    try:
-        for topic in topics:
+    deadline = time.monotonic() + within_seconds
+    for topic in topics:
+        if time.monotonic() >= deadline:
+            return
+        try:
             producer.list_topics(topic, timeout=settings.request_timeout_seconds)
-    except KafkaException:
-        return False
-    return True
+        except KafkaException:
+            return

@@ -257,6 +257,26 @@ _DATABASE = (
         (Process.TABLES, Process.RELAY),
     ),
     Metric(
+        "outbox_refused_total",
+        Kind.COUNTER,
+        "Messages that Kafka cannot take and that were set aside (`outbox.on_refused`).",
+        "0.",
+        "Rising: `SELECT * FROM eosframework.outbox_refused` names them and the reasons; "
+        "docs/howto/outbox.md tells how to publish them again.",
+        (),
+        _RELAY,
+    ),
+    Metric(
+        "outbox_unreadable_total",
+        Kind.COUNTER,
+        "Entries of the database's log under the outbox's name that emit() did not write "
+        "(`outbox.source: slot`). They are passed over; one that an abort repeats counts again.",
+        "0.",
+        "Rising: a role calls pg_logical_emit_message; docs/howto/outbox.md tells how to end that.",
+        (),
+        _RELAY,
+    ),
+    Metric(
         "outbox_backlog_messages",
         Kind.GAUGE,
         "Messages in the outbox table that this relay has still to send; estimated above 10,000.",

@@ -61,6 +61,8 @@ def relay_figures(view: RelayView, seen: ClientsSeen) -> Figures:
         "fences_total": _one(counts.fences),
         "unknown_outcomes_total": _one(counts.unknown_outcomes),
         "database_retries_total": _one(counts.database_retries),
+        "outbox_refused_total": _one(counts.refused),
+        "outbox_unreadable_total": _one(counts.unreadable),
         "tasks": _by_label(states),
     }
     if view.backlog is not None:

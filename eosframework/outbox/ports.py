@@ -12,21 +12,53 @@ from eosframework.processing.ports import Output
 ID_HEADER = "eos-outbox-id"
 """Header by which a message is known in Kafka: a UUID made when it was published."""
 
+Place = tuple[int, int]
+"""The number of a row and 0; of a message in the log its transaction's commit, and its number in
+that, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that cannot be sent.
+
+    Args:
+        place: of the message in its source.
+        id: the value of its `ID_HEADER`.
+        reason: in one clause, for people.
+        output: None: it cannot be read as one.
+    """
+
+    place: Place
+    id: str
+    topic: str
+    reason: str
+    output: Output | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one shard, all of them final, in the order in which they are to be sent.
 
     Args:
+        places: of the outputs, one for each.
         position: behind the last of them, or behind more that another shard sends.
         is_last: nothing final was left behind them.
+        largest_bytes: no message is larger, without what Kafka adds to it.
+        refused: messages between them that cannot be read, or are too large to be read.
+        unreadable: entries under the outbox's name that are no message; they are passed over.
         is_worth_writing: the position has to be written although there is no message.
+        cut_by: the error that ends the relay when all before is sent; None: there is none.
     """
 
     outputs: Sequence[Output]
+    places: Sequence[Place]
     position: RelayPosition
     is_last: bool
+    largest_bytes: int = 0
+    refused: Sequence[Refused] = ()
+    unreadable: int = 0
     is_worth_writing: bool = False
+    cut_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +68,10 @@ class Candidate:
     Args:
         id: the value of its `ID_HEADER`.
         lane: see `lanes`.
-        number: its own; that of its transaction's commit where the source is a slot.
+        number: its own; behind its transaction's commit where the source is a slot.
         within: counted from 1 in its transaction where the source is a slot, else 0.
+        unsendable: why it cannot be sent, as far as that can be seen; the output has no headers
+            then. None: nothing is known against it.
     """
 
     id: str
@@ -45,6 +79,12 @@ class Candidate:
     number: int
     output: Output
     within: int = 0
+    unsendable: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Its place in the source."""
+        return (self.number - 1, self.within) if self.within else (self.number, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +223,14 @@ class OutboxSource(Protocol):
         """Remove what belongs to a shard that there is no more."""
         ...
 
-    def name_of(self, output: Output, position: RelayPosition) -> str:
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Keep messages that cannot be sent apart, for good: no relay sends them after that.
+
+        Messages that are there already are no error.
+        """
+        ...
+
+    def name_of(self, refused: Refused) -> str:
         """Return how a message is to be named to a user, and how it is removed."""
         ...
 
@@ -214,8 +261,31 @@ class PositionLog(Protocol):
         """Return what to produce so that a position counts, or that none does."""
         ...
 
-    def missing(self, topics: Iterable[str]) -> list[str]:
-        """Return those topics that do not exist, after asking brokers to create them."""
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What a topic takes.
+
+    Args:
+        refusal: why nothing can be sent there; None: something can.
+        most_bytes: of one message; 0: not known.
+        needs_key: it takes no message without a key.
+    """
+
+    refusal: str | None = None
+    most_bytes: int = 0
+    needs_key: bool = False
+
+
+class Destinations(Protocol):
+    """The topics that messages go to."""
+
+    def describe(self, topics: Iterable[str]) -> Mapping[str, Destination]:
+        """Return what each topic takes, after asking brokers to create those that do not exist.
+
+        Raises:
+            ClusterUnreachable: nobody answered in time.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ compared with it before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from eosframework.errors import StartRefused
@@ -99,6 +99,13 @@ class Found:
     cleaned: int
     first: int
     last: int
+
+
+def just_before(position: RelayPosition, place: tuple[int, int]) -> RelayPosition:
+    """Return the position behind which the message at `place` comes first."""
+    number, within = place
+    through = number if within else number - 1
+    return replace(position, through=through, within=max(within - 1, 0))
 
 
 def position_key(shard: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -93,6 +94,38 @@ def decode_headers(stored: Any) -> list[tuple[str, bytes | None]]:
     return [(str(name), _decoded(value)) for name, value in _pairs(stored)]
 
 
+def headers_of(text: bytes) -> list[tuple[str, bytes | None]]:
+    """Return Kafka headers for the text of what the database holds.
+
+    Raises:
+        ValueError: they are none, whatever JSON they are.
+    """
+    try:
+        return checked(decode_headers(json.loads(text)))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"they are no object and no list of pairs: {error}") from error
+
+
+def checked(headers: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """Return headers whose names Kafka can hold.
+
+    Raises:
+        ValueError: one of them has a name that is no text of UTF-8, or holds a zero byte.
+    """
+    for name, _ in headers:
+        name.encode()
+        if "\0" in name:
+            raise ValueError(f"the name {name[:100]!r} holds a zero byte")
+    return headers
+
+
+def encode_headers(headers: Headers) -> str | None:
+    """Return headers as the database holds them; text where they are text."""
+    if not headers:
+        return None
+    return orjson.dumps([[name, _legible(value)] for name, value in _pairs(headers)]).decode()
+
+
 def _parameters(topic: str, key: Any, value: Any, headers: Headers | None) -> tuple[Any, ...]:
     if not topic or len(topic) > 249 or set(topic) - _TOPIC_CHARACTERS or topic in (".", ".."):
         raise ConfigurationError(
@@ -148,7 +181,23 @@ def _decoded(value: Any) -> bytes | None:
         case {"base64": str(text)} if len(value) == 1:
             return base64.b64decode(text)
         case _:
-            return orjson.dumps(value)
+            return _json_bytes(value)
+
+
+def _json_bytes(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # An integer of more than 64 bits.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _legible(value: HeaderValue) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return _json_of(value.decode())
+        except UnicodeDecodeError:
+            pass
+    return _json_of(value)
 
 
 def _execute(connection: Any, sql: str, parameters: tuple[Any, ...]) -> None:

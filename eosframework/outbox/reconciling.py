@@ -5,7 +5,7 @@
     C3  wait until all that is in the outbox is final
     C4  tell what was sent from what was not: by the position where it still belongs to the
         database's history, else by the ids of the messages that Kafka holds
-    C5  send what was not, in the order of the outbox
+    C5  send what was not, in the order of the outbox; set aside what cannot be sent
     C6  write all positions, in one transaction: the relay goes on behind what was compared
     C7  let the database forget the other names, so that no relay starts under them
 
@@ -19,16 +19,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from eosframework.errors import RunError, StartRefused
+from eosframework.config import OutboxRefusal
+from eosframework.errors import DataRejected, RunError, StartRefused, TransactionError
 from eosframework.outbox.lanes import shard_of
-from eosframework.outbox.ports import Candidate, OutboxSource, PositionLog, SentLog, SentMessages
+from eosframework.outbox.ports import (
+    Candidate,
+    Destinations,
+    OutboxSource,
+    PositionLog,
+    Refused,
+    SentLog,
+    SentMessages,
+)
 from eosframework.outbox.position import Found, RelayPosition, fits
+from eosframework.outbox.refusing import Refusals, refusal_of
 from eosframework.outbox.relay import relay_id
+from eosframework.outbox.views import RelayCounts
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.producing import produce_all
+from eosframework.txnid import registry_topic
 
 SHOWN = 20
 CHUNK = 2000
+UNKNOWN_BYTES = 2**62
+"""More than any message has: the size of each is looked at where its topic has a limit."""
 
 
 @dataclass(slots=True)
@@ -42,6 +56,7 @@ class Comparison:
         uncertain: by topic, how many of the missing ones may have been sent and removed from
             the topic since, by its retention or its compaction.
         first: the first of the missing ones.
+        refused: messages that were set aside, because Kafka cannot take them.
     """
 
     by: str
@@ -49,6 +64,7 @@ class Comparison:
     missing: dict[str, int] = field(default_factory=dict[str, int])
     uncertain: dict[str, int] = field(default_factory=dict[str, int])
     first: list[Candidate] = field(default_factory=list[Candidate])
+    refused: int = 0
 
     @property
     def total(self) -> int:
@@ -77,7 +93,9 @@ class Reconciler:
         outputs: TransactionalOutputs,
         positions: PositionLog,
         sent_log: SentLog,
+        destinations: Destinations,
         *,
+        on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE,
         wait: Callable[[float], None],
         ids_of_rival: Callable[[str, int], Sequence[str]] = lambda _name, _shards: (),
         patience_seconds: float = 60.0,
@@ -88,6 +106,9 @@ class Reconciler:
         self._outputs = outputs
         self._positions = positions
         self._sent_log = sent_log
+        self._counts = RelayCounts()
+        closed = {registry_topic(name)}
+        self._refusals = Refusals(on_refused, destinations, closed, self._counts)
         self._wait = wait
         self._ids_of_rival = ids_of_rival
         self._patience_seconds = patience_seconds
@@ -144,6 +165,7 @@ class Reconciler:
             self._set_positions(outputs[0], numbers)
             for name in rivals:
                 self._source.forget(name)
+            comparison.refused = self._counts.refused
             return comparison
         finally:
             self._outputs.close(outputs)
@@ -206,9 +228,52 @@ class Reconciler:
 
     def _send(self, chunk: Sequence[Candidate], output: TransactionalOutput) -> None:
         """Send messages of all shards under one id, so that they stay in the outbox's order."""
-        output.begin()
-        produce_all(output, [candidate.output for candidate in chunk])
-        self._commit(output)
+        readable = [candidate for candidate in chunk if candidate.unsendable is None]
+        refused = self._refusals.found(
+            [candidate.output for candidate in readable],
+            [candidate.place for candidate in readable],
+            UNKNOWN_BYTES,
+        )
+        refused += [
+            Refused(candidate.place, candidate.id, candidate.output[0], candidate.unsendable)
+            for candidate in chunk
+            if candidate.unsendable is not None
+        ]
+        self._set_aside(refused)
+        left_out = {one.place for one in refused}
+        sendable = [candidate for candidate in readable if candidate.place not in left_out]
+        if sendable:
+            self._send_what_kafka_takes(sendable, output)
+
+    def _send_what_kafka_takes(
+        self, candidates: Sequence[Candidate], output: TransactionalOutput
+    ) -> None:
+        """Send messages; where Kafka refuses one of them, find it by halves, and set it aside."""
+        try:
+            output.begin()
+            produce_all(output, [candidate.output for candidate in candidates])
+            self._commit(output)
+        except DataRejected as error:
+            [failure] = self._outputs.abort([output])
+            if failure is not None:
+                raise self._unfinished(failure) from failure
+            if len(candidates) == 1:
+                [one] = candidates
+                reason = f"Kafka refuses it ({error})"
+                self._set_aside([Refused(one.place, one.id, one.output[0], reason, one.output)])
+                return
+            half = len(candidates) // 2
+            self._send_what_kafka_takes(candidates[:half], output)
+            self._send_what_kafka_takes(candidates[half:], output)
+        except TransactionError as error:
+            raise self._unfinished(error) from error
+
+    def _set_aside(self, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        if self._refusals.policy is OutboxRefusal.FAIL:
+            raise RunError(refusal_of(refused[0], self._source))
+        self._refusals.set_aside(refused, self._source)
 
     def _set_positions(self, output: TransactionalOutput, numbers: Sequence[int]) -> None:
         through = self._source.end()
@@ -228,15 +293,23 @@ class Reconciler:
                     shards=self._shards,
                 )
             output.produce(*self._positions.output(number, position))
-        self._commit(output)
+        try:
+            self._commit(output)
+        except DataRejected as error:
+            raise self._unfinished(error) from error
 
     def _commit(self, output: TransactionalOutput) -> None:
         [result] = self._outputs.commit([Commit(output, [], None)])
+        if isinstance(result.error, DataRejected):
+            raise result.error
         if result.error is not None:
-            raise RunError(
-                f"reconciling relay {self._name!r} was not finished ({result.error}); repeat it: "
-                f"what was sent is found in Kafka"
-            ) from result.error
+            raise self._unfinished(result.error) from result.error
+
+    def _unfinished(self, error: TransactionError) -> RunError:
+        return RunError(
+            f"reconciling relay {self._name!r} was not finished ({error}); repeat it: what was "
+            f"sent is found in Kafka"
+        )
 
 
 def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -> bool:

@@ -103,20 +103,23 @@ class ShardRecovery:
         """Decide what a failed call means and take the shard out of service.
 
         Raises:
-            RunError: nothing can succeed until somebody mends the cause, or a message is refused.
+            RunError: nothing can succeed until the cause is mended.
             InstanceFenced: a rival keeps fencing this relay.
             DatabaseAway: the right to relay the shard is lost.
         """
         match error:
             case DataRejected():
                 self._event("message_refused", shard, error)
-                shard.reject(error, self._source)
-                self._abort(shard)
+                shard.reject(error)
+                self._abort(shard, waits=False)
             case TransactionAborted():
                 self._event("transaction_aborted", shard, error)
                 self._abort(shard)
             case TaskFenced():
                 self._fenced(shard, error)
+            case TransactionFatal() if shard.is_shut_out():
+                self._event("topic_shut", shard, error)
+                self._abort(shard, waits=False)
             case TransactionFatal():
                 raise RunError(str(error)) from error
             case _:
@@ -156,10 +159,11 @@ class ShardRecovery:
             for shard in taken:
                 self._later(shard, error)
 
-    def _abort(self, shard: Shard) -> None:
+    def _abort(self, shard: Shard, *, waits: bool = True) -> None:
+        """Abort, and wait ever longer where the messages are not at fault."""
         self._counts.aborts += 1
-        wait_seconds = _backoff_seconds(shard.aborts_in_a_row)
-        shard.aborts_in_a_row += 1
+        wait_seconds = _backoff_seconds(shard.aborts_in_a_row) if waits else 0.0
+        shard.aborts_in_a_row += waits
         self._cases[shard.number] = _Case(abort=True, not_before=self._clock() + wait_seconds)
 
     def _fenced(self, shard: Shard, error: TransactionError) -> None:

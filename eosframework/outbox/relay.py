@@ -15,7 +15,7 @@ One transaction:
     1  look how far the outbox is final
     2  read what lies behind the position
     3  begin, lazily
-    4  produce
+    4  produce; what cannot be sent is set aside before (see `refusing`)
     5  produce the position into the registry topic
     6  commit; all shards of a relay in one round
     7  decide what the outcome was (see `recovery`)
@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
+from eosframework.config import OutboxRefusal
 from eosframework.errors import (
     ClusterUnreachable,
     DatabaseAway,
@@ -47,14 +48,15 @@ from eosframework.errors import (
 )
 from eosframework.outbox.cleaning import Cleaning
 from eosframework.outbox.lanes import fair_share
-from eosframework.outbox.ports import Backlog, OutboxSource, PositionLog
+from eosframework.outbox.ports import Backlog, Destinations, OutboxSource, PositionLog
 from eosframework.outbox.position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.recovery import ShardRecovery
+from eosframework.outbox.refusing import Refusals
 from eosframework.outbox.shard import Shard
 from eosframework.outbox.views import RelayCounts, RelayView, together
 from eosframework.processing.measures import Flow, Measures
 from eosframework.processing.ports import TransactionalOutputs
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, registry_topic
 
 SHARING_SECONDS = 1.0
 """How often a relay looks whether shards are free or others want some of its own."""
@@ -83,6 +85,7 @@ class RelayOptions:
     commit_interval_seconds: float
     poll_interval_seconds: float
     keep_seconds: float
+    on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
 
 
 def relay_id(name: str, shard: int) -> str:
@@ -98,6 +101,7 @@ class Relay:
         source: OutboxSource,
         outputs: TransactionalOutputs,
         positions: PositionLog,
+        destinations: Destinations,
         options: RelayOptions,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -110,6 +114,8 @@ class Relay:
         self._outputs = outputs
         self._positions = positions
         self._options = options
+        closed = {registry_topic(options.name)}
+        self._refusals = Refusals(options.on_refused, destinations, closed, self.counts)
         self._clock = clock
         self._sleep = sleep
         self._on_turn = on_turn
@@ -299,6 +305,7 @@ class Relay:
                 output,
                 start,
                 self._positions,
+                self._refusals,
                 batch_rows=self._options.batch_rows,
                 is_new=number not in entries,
                 flow=Flow(self._measures) if self._is_measured else None,

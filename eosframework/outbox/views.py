@@ -16,6 +16,8 @@ class RelayCounts:
     Args:
         unknown_outcomes: commits of which it had to be found out whether they were done.
         database_retries: sessions that were lost or could not begin.
+        refused: messages that were set aside.
+        unreadable: entries of the log under the outbox's name that are no message.
     """
 
     messages: int = 0
@@ -25,6 +27,8 @@ class RelayCounts:
     fences: int = 0
     unknown_outcomes: int = 0
     database_retries: int = 0
+    refused: int = 0
+    unreadable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

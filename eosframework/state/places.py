@@ -25,6 +25,7 @@ from platformdirs import user_state_path
 
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
+from eosframework.private import DIRECTORY_MODE, FILE_MODE, make_directory
 
 LOCK = "eos.lock"
 
@@ -66,7 +67,7 @@ class Place:
     def hold(cls, path: Path) -> Self | None:
         """Take a directory; None: it does not exist, or somebody else holds it."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             with suppress(FileNotFoundError):
                 # It may have been renamed, or deleted, before it was locked.
                 if _lock(handle) and os.path.samestat(os.fstat(handle), (path / LOCK).stat()):
@@ -108,7 +109,7 @@ class Place:
         """Say that the stores here are a copy."""
         # A full disk does not take it; the copy is then shown as what the task left here.
         with suppress(OSError):
-            (self.path / COPY).touch()
+            (self.path / COPY).touch(FILE_MODE)
 
     def unmark_copy(self) -> None:
         """Say that the stores here are those of a task of this process."""
@@ -137,7 +138,7 @@ def take(task: Path, slot: str) -> Place:
         StateUnwritable: the directory cannot be made or written.
     """
     try:
-        task.mkdir(parents=True, exist_ok=True)
+        make_directory(task)
         _clean(task)
         best = _written_last(task, slot)
         place = _hold_new(task, slot) if best is None else _adopt(best, task, slot)
@@ -158,7 +159,7 @@ def take_own(task: Path, slot: str) -> Place:
         StateUnwritable: the directory cannot be made or written.
     """
     try:
-        task.mkdir(parents=True, exist_ok=True)
+        make_directory(task)
         place = _hold_new(task, slot)
         place.note(None)
         return place
@@ -248,7 +249,7 @@ def _adopt(place: Place, task: Path, slot: str) -> Place:
 
 def _hold_new(task: Path, slot: str) -> Place:
     for target in _names(task, slot):
-        target.mkdir(exist_ok=True)
+        make_directory(target)
         if (place := Place.hold(target)) is not None:
             return place
     raise AssertionError("there is always another name")
@@ -260,8 +261,8 @@ def _names(task: Path, slot: str) -> Iterator[Path]:
 
 
 def _new(path: Path) -> int:
-    path.mkdir()
-    handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    path.mkdir(mode=DIRECTORY_MODE)
+    handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     fcntl.flock(handle, fcntl.LOCK_EX)
     return handle
 

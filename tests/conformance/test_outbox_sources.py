@@ -24,6 +24,8 @@ from tests.support.pipeline import wait_until
 
 Source = TableSource | SlotSource
 
+MESSAGE_BYTES = 200_000
+
 
 @dataclass
 class World:
@@ -37,14 +39,16 @@ class World:
 
     def source(self, *, shards: int = 1, batch_bytes: int = 2**20) -> Source:
         database = Database(DatabaseSettings(dsn=SecretStr(self.dsn)))
-        source = self.kind(
-            database,
-            batch_bytes=batch_bytes,
-            name=self.name,
-            shards=shards,
-            idle_seconds=600,
-            prepare=lambda: migrate(database),
-        )
+        session: dict[str, Any] = {
+            "batch_bytes": batch_bytes,
+            "name": self.name,
+            "shards": shards,
+            "idle_seconds": 600,
+            "prepare": lambda: migrate(database),
+        }
+        if self.kind is TableSource:
+            session["message_bytes"] = MESSAGE_BYTES
+        source = self.kind(database, **session)
         source.connect()
         self.opened.append(source)
         return source

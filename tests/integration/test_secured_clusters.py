@@ -184,9 +184,10 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
 
     guarded.take_away(ALICE, registry)
     send()
+    fail = ("--set", "outbox.on_refused=fail")
     for right in to_run:
         guarded.take_away(ALICE, right)
-        done = guarded.run("relay-outbox", "--until-caught-up", own=own)
+        done = guarded.run("relay-outbox", "--until-caught-up", *fail, own=own)
         assert done.exit_code in (1, 2), (right, done.err)
         assert right.operation in done.error
         assert (right.name or "the cluster") in done.error
@@ -196,6 +197,18 @@ def test_with_the_planned_acls_a_relay_runs_and_without_any_one_it_names_that(
     done = guarded.run("relay-outbox", "--until-caught-up", own=own)
     assert done.exit_code == 0, done.err
     assert guarded.cluster.end(topic) > sent
+
+    [write] = [right for right in to_run if right.name == topic]
+    guarded.take_away(ALICE, write)
+    send()
+    sent = guarded.cluster.end(topic)
+    done = guarded.run("relay-outbox", "--until-caught-up", own=own)
+    assert done.exit_code == 0, done.err
+    assert guarded.cluster.end(topic) == sent
+    with psycopg.connect(database) as connection:
+        [(reason,)] = connection.execute("SELECT reason FROM eosframework.outbox_refused")
+    assert write.operation in reason
+    assert topic in reason
 
 
 @pytest.mark.timeout(2400)

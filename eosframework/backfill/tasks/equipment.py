@@ -23,6 +23,7 @@ from eosframework.kafka.known_refusals import known_refusals
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import hold_nothing
 from eosframework.kafka.worker_clients import producers
+from eosframework.private import DIRECTORY_MODE
 from eosframework.processing.compile import CompiledPart, compile_part
 from eosframework.processing.local_state import LocalState
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
@@ -203,7 +204,7 @@ def _directory(settings: Settings) -> Generator[Path]:
     parent = settings.state.directory or (Path(local) if local else None)
     try:
         if parent is not None:
-            parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(prefix="eosframework-", dir=parent)
     except OSError as error:
         raise StateUnwritable(

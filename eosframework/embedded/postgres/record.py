@@ -15,6 +15,7 @@ from pathlib import Path
 
 from eosframework.embedded.folder import replace_file
 from eosframework.errors import ConfigurationError
+from eosframework.private import FILE_MODE
 
 _STATE = "postgres.json"
 
@@ -61,7 +62,7 @@ def load_record(data_dir: Path) -> Record | None:
 
 def save_record(data_dir: Path, record: Record) -> None:
     """Write the record for its owner's eyes only: it has the password."""
-    replace_file(data_dir / _STATE, json.dumps(asdict(record), indent=2), mode=0o600)
+    replace_file(data_dir / _STATE, json.dumps(asdict(record), indent=2))
 
 
 def data_of(data_dir: Path) -> Path:
@@ -81,4 +82,4 @@ def is_initialized(data_dir: Path) -> bool:
 
 def mark_initialized(data_dir: Path) -> None:
     """Say that the data is complete."""
-    (data_dir / "initialized").touch()
+    (data_dir / "initialized").touch(FILE_MODE)

@@ -19,6 +19,7 @@ from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
 from eosframework.embedded.postgres.record import Record, data_of, log_of
 from eosframework.errors import ComponentFailed
+from eosframework.private import UMASK, opener
 from eosframework.stopping import interrupted_later
 
 _POLL_SECONDS = 0.02
@@ -148,7 +149,7 @@ class PostgresServer:
         command = [programs.path("postgres"), "-D", str(self._data), *arguments]
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
-        with interrupted_later(), self.log_file.open("wb") as log:
+        with interrupted_later(), open(self.log_file, "wb", opener=opener) as log:
             # A session of its own: Ctrl-C in a terminal is for the program, not for its database.
             self._child = subprocess.Popen(
                 as_account(command, reach=(self._data, programs.directory)),
@@ -158,6 +159,7 @@ class PostgresServer:
                 cwd=self.data_dir,
                 env=programs.environment(),
                 start_new_session=True,
+                umask=UMASK,
             )
 
     def _await_ready(self, deadline: float) -> None:

@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from eosframework.embedded.folder import START_SECONDS, exclusively
+from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.ports import free_ports, require_free
-from eosframework.embedded.postgres.programs import find_programs, initialize
+from eosframework.embedded.postgres.programs import (
+    find_programs,
+    initialize,
+    let_account_pass,
+)
 from eosframework.embedded.postgres.record import (
     Record,
     data_of,
@@ -67,6 +71,8 @@ def start_postgres(
         ComponentFailed: the server ended or did not serve in time; it is not running.
     """
     data_dir = data_dir.expanduser().resolve()
+    own_directory(data_dir)
+    let_account_pass(data_dir)
     with exclusively(data_dir):
         recorded = load_record(data_dir)
         if recorded and (pid := PostgresServer(data_dir, recorded).pid):

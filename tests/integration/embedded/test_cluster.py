@@ -15,6 +15,7 @@ from eosframework.embedded import start_kafka
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import ConfigurationError
 from tests.support.kafka_admin import NewTopic
+from tests.support.modes import open_to_others, open_umask
 from tests.support.topics import create_topics
 
 START_AND_WAIT = """
@@ -29,7 +30,9 @@ sys.stdin.read()
 
 
 def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: str) -> None:
-    with start_kafka(tmp_path, nodes=3, fast_start=True, heap_megabytes=256) as cluster:
+    with open_umask():
+        started = start_kafka(tmp_path, nodes=3, fast_start=True, heap_megabytes=256)
+    with started as cluster:
         everyone = frozenset({1, 2, 3})
         assert all(live_brokers(node.port, 60) == everyone for node in cluster.nodes)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -47,6 +50,7 @@ def test_three_nodes_keep_serving_while_one_is_dead(tmp_path: Path, topic_name: 
         cluster.nodes[1].start()
 
         assert 2 in live_brokers(cluster.nodes[1].port, 60)
+        assert open_to_others(tmp_path) == []
         cluster.kill()
     assert not any(node.running for node in cluster.nodes)
 

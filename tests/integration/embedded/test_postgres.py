@@ -15,6 +15,7 @@ from psycopg import sql
 from eosframework.embedded import PostgresServer, find_postgres, start_postgres
 from eosframework.embedded.ports import free_ports, is_free
 from eosframework.errors import ConfigurationError
+from tests.support.modes import open_to_others, open_umask
 
 START_AND_WAIT = """
 import sys
@@ -29,7 +30,10 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A server whose every test leaves it running."""
-    with start_postgres(tmp_path_factory.mktemp("postgres")) as server:
+    directory = tmp_path_factory.mktemp("postgres")
+    with open_umask():
+        server = start_postgres(directory)
+    with server:
         yield server
 
 
@@ -89,7 +93,8 @@ def test_every_connection_needs_the_password_and_only_its_owner_can_read_it(
     with pytest.raises(psycopg.OperationalError, match="no password supplied"):
         psycopg.connect(without, passfile="")
 
-    assert (shared.data_dir / "postgres.json").stat().st_mode & 0o077 == 0
+    assert open_to_others(shared.data_dir) == []
+    assert shared.data_dir.stat().st_mode & 0o066 == 0
     assert not (shared.data_dir / "password").exists()
 
 

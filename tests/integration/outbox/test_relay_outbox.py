@@ -16,9 +16,7 @@ from sqlalchemy.orm import Session
 from eosframework.outbox import publish
 from tests.support.commands import Folder
 from tests.support.databases import dsn_with
-from tests.support.kafka_admin import NewTopic
 from tests.support.outbox import OutboxWorld
-from tests.support.topics import create_topics
 
 MakeOutbox = Callable[..., OutboxWorld]
 
@@ -139,41 +137,6 @@ def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(make_outbox: Mak
     verdict = outbox.verify()
     assert verdict.clean, verdict
     assert {p["shards"] for p in outbox.positions().values()} == {3}
-
-
-def test_a_message_that_kafka_refuses_is_named_and_the_relay_goes_on_without_it(
-    make_outbox: MakeOutbox,
-) -> None:
-    outbox = make_outbox()
-    small = f"{outbox.topic}.small"
-    admin = AdminClient({"bootstrap.servers": outbox.bootstrap_servers})
-    wanted = [NewTopic(small, 1, 1, config={"max.message.bytes": "1000"})]
-    create_topics(admin, wanted)
-    outbox.publish(20)
-    with psycopg.connect(outbox.dsn) as connection:
-        publish(connection, small, "k", "x" * 5000)
-    outbox.publish(20)
-    relay = outbox.start_relay()
-    assert relay.wait() == 2
-    assert f"for topic {small}" in relay.log
-    assert sum(map(len, outbox.arrived().values())) == 20
-    [line] = [line for line in relay.log.splitlines() if line.startswith("error: ")]
-    with psycopg.connect(outbox.dsn) as connection:
-        delete = line.partition("to give it up: ")[2].partition(")")[0]
-        assert delete.startswith("DELETE FROM eosframework.outbox WHERE id = ")
-        connection.execute(delete.encode())
-    outbox.finish()
-    verdict = outbox.verify()
-    assert verdict.clean, verdict
-
-
-def test_a_topic_that_does_not_exist_is_named(make_outbox: MakeOutbox) -> None:
-    outbox = make_outbox()
-    with psycopg.connect(outbox.dsn) as connection:
-        publish(connection, f"{outbox.topic}.missing", "k", "v")
-    relay = outbox.start_relay()
-    assert relay.wait() == 2
-    assert f"topic {outbox.topic}.missing does not exist" in relay.log
 
 
 def test_reconcile_does_not_run_beside_a_relay(make_outbox: MakeOutbox) -> None:

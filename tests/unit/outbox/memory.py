@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
 
+from eosframework.config import OutboxRefusal
 from eosframework.errors import DatabaseAway, StartRefused
-from eosframework.outbox.ports import Backlog, Batch, Candidate
+from eosframework.outbox.ports import Backlog, Batch, Candidate, Destination, Refused
 from eosframework.outbox.position import Found, Origin, RelayPosition, position_key
 from eosframework.outbox.relay import Relay, RelayOptions
 from eosframework.processing.ports import Output
@@ -34,11 +35,18 @@ class Table:
     shards_taken: int = 0
     rivals_held: set[tuple[str, int]] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    unreadable: set[str] = field(default_factory=set)
 
     def publish(self, *values: str, lane: int = 0) -> None:
         for value in values:
             self.last += 1
             self.rows.append((self.last, value, str(lane)))
+
+    @property
+    def set_aside(self) -> list[str]:
+        """The values of the messages that were set aside."""
+        return [value for value, _ in self.refused]
 
 
 class MemorySource:
@@ -119,7 +127,17 @@ class MemorySource:
         rows = [r for r in self._rows(shard) if r[0] > after.through][:limit]
         is_last = len(rows) < limit
         through = self.table.last if is_last else rows[-1][0]
-        return Batch([output_of(r[1]) for r in rows], replace(after, through=through), is_last)
+        position = replace(after, through=through)
+        bad = [r for r in rows if r[1] in self.table.unreadable]
+        good = [r for r in rows if r not in bad]
+        return Batch(
+            [output_of(r[1]) for r in good],
+            [(r[0], 0) for r in good],
+            position,
+            is_last,
+            largest_bytes=max((len(r[1]) for r in good), default=0) + 100,
+            refused=[Refused((r[0], 0), r[1], "orders", "unreadable") for r in bad],
+        )
 
     def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
         self._may_fail("read_ahead")
@@ -143,7 +161,8 @@ class MemorySource:
 
     def candidates(self) -> Iterator[Candidate]:
         for number, value, lane in self.table.rows:
-            yield Candidate(value, int(lane), number, output_of(value))
+            wrong = "unreadable" if value in self.table.unreadable else None
+            yield Candidate(value, int(lane), number, output_of(value), unsendable=wrong)
 
     def end(self) -> int:
         return self.table.last
@@ -157,8 +176,15 @@ class MemorySource:
     def retire(self, shard: int) -> None:
         return None
 
-    def name_of(self, output: Output, position: RelayPosition) -> str:
-        return f"row {position.through}"
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        self._may_fail("set_aside")
+        for one in refused:
+            [row] = [row for row in self.table.rows if row[0] == one.place[0]]
+            self.table.rows.remove(row)
+            self.table.refused.append((row[1], one.reason))
+
+    def name_of(self, refused: Refused) -> str:
+        return f"row {refused.place[0]}"
 
     def close(self) -> None:
         self.lose()
@@ -179,6 +205,8 @@ class MemoryPositions:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.no_topics: set[str] = set()
+        self.takes = Destination()
+        self.describe_faults: list[Exception] = []
 
     def read(self) -> Mapping[int, RelayPosition]:
         found: dict[int, RelayPosition] = {}
@@ -195,8 +223,11 @@ class MemoryPositions:
         value = None if position is None else orjson.dumps(position.to_entry())
         return (REGISTRY, value, position_key(shard).encode(), 0, None, None, 1, None)
 
-    def missing(self, topics: Iterable[str]) -> list[str]:
-        return sorted(self.no_topics.intersection(topics))
+    def describe(self, topics: Iterable[str]) -> Mapping[str, Destination]:
+        if self.describe_faults:
+            raise self.describe_faults.pop()
+        missing = Destination("the topic does not exist")
+        return {t: missing if t in self.no_topics else self.takes for t in topics}
 
 
 class Clock:
@@ -226,7 +257,12 @@ class World:
         self.outputs = MemoryOutputs(self.broker)
 
     def relay(
-        self, *, batch_rows: int = 4, keep_seconds: float = 0.0, name: str = "relay"
+        self,
+        *,
+        batch_rows: int = 4,
+        keep_seconds: float = 0.0,
+        name: str = "relay",
+        on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE,
     ) -> Relay:
         options = RelayOptions(
             name=name,
@@ -235,11 +271,13 @@ class World:
             commit_interval_seconds=0.1,
             poll_interval_seconds=0.5,
             keep_seconds=keep_seconds,
+            on_refused=on_refused,
         )
         source = MemorySource(self.table, self.clock, shards=self.shards, name=name)
         return Relay(
             source,
             MemoryOutputs(self.broker),
+            self.positions,
             self.positions,
             options,
             clock=self.clock,

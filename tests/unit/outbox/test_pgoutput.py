@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from eosframework.database.pgoutput import Begun, Emitted, Ended, events
 from eosframework.outbox.lanes import lane_of
 
+ID = "0b0f9d0e-5a5c-4a4e-9d38-3f5b2e2f7a11"
+
 
 def begin(place: int) -> bytes:
     return struct.pack(">cQqI", b"B", place, 0, 7)
@@ -27,7 +29,7 @@ def message(prefix: str, content: bytes) -> bytes:
 
 def emitted(key: bytes | None, value: bytes | None) -> bytes:
     facts = {
-        "id": "an-id",
+        "id": ID,
         "topic": "orders",
         "key": None if key is None else len(key),
         "value": None if value is None else len(value),
@@ -46,7 +48,7 @@ def test_a_message_is_read_as_it_was_emitted(key: bytes | None, value: bytes | N
     read = found[1]
     assert isinstance(read, Emitted)
     assert read.output[:4] == ("orders", value, key, -1)
-    assert read.output[6:] == (17, [("a", b"b"), ("eos-outbox-id", "an-id")])
+    assert read.output[6:] == (17, [("a", b"b"), ("eos-outbox-id", ID)])
     assert (read.within, read.lane) == (1, lane_of(key, 1))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eosframework.errors import OutcomeUnknown, RunError, StartRefused
+from eosframework.errors import DataRejected, OutcomeUnknown, RunError, StartRefused
 from eosframework.outbox.ports import SentMessages
 from eosframework.outbox.reconciling import Reconciler, described
 from tests.unit.outbox.memory import MemorySource, World
@@ -47,6 +47,7 @@ class Case:
             MemoryOutputs(self.world.broker),
             self.world.positions,
             self.sent_log,
+            self.world.positions,
             wait=self.world.clock.pass_,
         )
 
@@ -152,3 +153,18 @@ def test_a_shard_that_only_the_database_knows_is_held_as_well() -> None:
     case.source.close()
     case.settled()
     assert case.world.values == TEN
+
+
+def test_messages_that_cannot_be_sent_are_set_aside_and_the_others_sent() -> None:
+    world = Case()
+    world.world.table.publish(*"abcdef")
+    world.world.table.unreadable = {"b"}
+    world.world.broker.deliver_fault = lambda output: (
+        DataRejected("refused") if output[1] == b"e" else None
+    )
+    comparison = world.reconciler().settle(uncertain=False)
+    assert (world.world.values[10:], sorted(world.world.table.set_aside)) == (
+        list("acdf"),
+        ["b", "e"],
+    )
+    assert comparison.refused == 2

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import pytest
 
+from eosframework.config import OutboxRefusal
 from eosframework.errors import (
     ClusterUnreachable,
-    DataRejected,
     InstanceFenced,
     OutcomeUnknown,
     RunError,
@@ -61,7 +61,7 @@ def test_a_second_name_is_refused_and_one_that_sent_nothing_is_forgotten() -> No
     world.positions.no_topics = {"orders"}
     world.table.publish(*TEN)
     with pytest.raises(RunError, match="does not exist"):
-        world.caught_up(world.relay(name="typo"))
+        world.caught_up(world.relay(name="typo", on_refused=OutboxRefusal.FAIL))
     assert world.table.names == set()
     world.positions.no_topics = set()
     world.caught_up()
@@ -79,27 +79,6 @@ def test_recovery_waits_for_a_cluster_that_is_away() -> None:
     world.broker.recycle_faults += [OutcomeUnknown("away"), OutcomeUnknown("still away")]
     world.caught_up()
     assert world.values == TEN
-
-
-def test_a_refused_message_is_found_and_named_and_what_is_before_it_sent() -> None:
-    world = World()
-    world.table.publish(*TEN)
-
-    def refuses_six(output: Output) -> Exception | None:
-        return DataRejected("too large") if output[1] == b"6" else None
-
-    world.broker.produce_fault = refuses_six
-    with pytest.raises(RunError, match="row 7: Kafka refuses it"):
-        world.caught_up()
-    assert world.values == TEN[:6]
-
-
-def test_a_topic_that_does_not_exist_is_named() -> None:
-    world = World()
-    world.table.publish("a")
-    world.positions.no_topics.add("orders")
-    with pytest.raises(RunError, match="topic orders does not exist"):
-        world.caught_up()
 
 
 def test_a_full_queue_delays_messages_and_neither_loses_nor_doubles_one() -> None:
