@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.errors import SchemasAway
+from eosframework.errors import SchemasAway, raised_by_functions
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.ports import Message
 from eosframework.topology.graph import Source
@@ -28,6 +28,6 @@ def event_time(source: Source, message: Message) -> int:
             return as_milliseconds(source.timestamp.call(value))
     except SchemasAway:
         raise
-    except Exception:
+    except raised_by_functions():
         pass
     return message.timestamp()[1]

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from eosframework.errors import raised_by_functions
 from eosframework.operators.session import undo
 from eosframework.processing.conversions import (
     TopicChoice,
@@ -97,6 +98,7 @@ class Lines:
             "as_topic": TopicChoice(slots.closed_topics),
             "unpack_record": unpack_record,
             "site_of": self._site_of,
+            "raised_by_functions": raised_by_functions,
             "undo": undo,
         }
 
