@@ -116,6 +116,18 @@ class ClusterAdmin(Asking):
         values = self._topic_values([name for name, found in described.items() if found])
         return {name: topic_facts(topic, values.get(name)) for name, topic in described.items()}
 
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic that exists."""
+        if not (wanted := sorted(set(names))):
+            return {}
+        described = self._ask_each(
+            lambda timeout: self._client.describe_topics(
+                TopicCollection(wanted), request_timeout=timeout
+            ),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+        )
+        return {name: len(found.partitions) for name, found in described.items() if found}
+
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None where they may not be read, or it hangs."""
         brokers = self._ask(self._client.describe_cluster).nodes

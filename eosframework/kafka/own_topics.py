@@ -120,8 +120,8 @@ def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
         yield (
             f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "
             f"need one each: the sources have another number of partitions than when it was made. "
-            f"Use another application name, or delete the topic and what was made of it, and "
-            f"process everything again"
+            f"docs/howto/growing-partitions.md shows the way through: another application name, "
+            f"and a backfill"
         )
     policy = (found.values or {}).get("cleanup.policy")
     wanted = topic.settings["cleanup.policy"]
