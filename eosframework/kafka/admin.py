@@ -20,13 +20,14 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
     NewTopic,  # pyright: ignore[reportPrivateImportUsage]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, Asking
+from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, AccessDenied, Asking
 from eosframework.kafka.facts import (
     GroupFacts,
     TopicFacts,
@@ -186,6 +187,26 @@ class ClusterAdmin(Asking):
                     raise ConfigurationError(_not_created(name, error.args[0])) from error
         self._wait_until_described(names)
         return names
+
+    def grow_topics(self, counts: Mapping[str, int]) -> None:
+        """Give topics partitions up to a number; one that has as many already is no error.
+
+        Raises:
+            StartRefused: this principal may not alter one of them.
+        """
+        wanted = [NewPartitions(name, count) for name, count in counts.items()]
+        if not wanted:
+            return
+        try:
+            self._ask_each(
+                lambda timeout: self._client.create_partitions(wanted, request_timeout=timeout),
+                absent=(KafkaError.INVALID_PARTITIONS,),
+            )
+        except AccessDenied as error:
+            raise StartRefused(
+                f"topic {error.name!r} may not be given more partitions; grant Alter on it, or "
+                f"have `eosframework apply APP` run by somebody who may"
+            ) from error
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that does not exist is no error."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.commands import here
-from tests.support.kafka_admin import NewPartitions
-from tests.support.pipeline import Pipeline, number_in
+from tests.support.kafka_admin import NewPartitions, NewTopic
+from tests.support.pipeline import KEEP, Pipeline, number_in
+from tests.support.programs import Finished
+from tests.support.topics import create_topics
 from tests.support.waiting import wait_until
 
 REPARTITIONED = """\
@@ -22,6 +25,19 @@ streams:
     steps:
       - group_by: {by: "tests.support.functions:by_number", partitions: 2}
       - map_values: "tests.support.functions:double"
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+COUNTED = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.orders, key: bytes, value: json}
+streams:
+  totals:
+    from: numbers
+    steps:
+      - group_by: {by: "tests.support.functions:by_number"}
+      - count: {}
     to: [{topic: NAME.doubled, value: json}]
 """
 
@@ -111,3 +127,64 @@ def test_outputs_and_repartition_topics_that_grow_are_named_and_nothing_is_lost_
 def topics(pipeline: Pipeline) -> list[str]:
     admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
     return [t for t in admin.list_topics(timeout=60).topics if t.startswith(pipeline.name)]
+
+
+def internal(pipeline: Pipeline) -> list[str]:
+    return [t for t in topics(pipeline) if t.endswith(("repartition", "changelog"))]
+
+
+def applied(pipeline: Pipeline) -> Finished:
+    server = f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"
+    return here("apply", str(pipeline.topology_file), "--set", server)
+
+
+def create(pipeline: Pipeline, partitions: Mapping[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    create_topics(admin, [NewTopic(topic, n, 1, config=KEEP) for topic, n in partitions.items()])
+
+
+def test_what_takes_its_partitions_from_a_missing_source_is_not_created(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """It was created with one partition, and only `reset` helped."""
+    pipeline = make_pipeline(topology=COUNTED)
+    first = applied(pipeline)
+    assert first.exit_code == 1
+    assert f"source topic {pipeline.name}.orders does not exist" in first.error
+    assert f"{pipeline.name}.totals.repartition" in first.error
+    assert "nothing was missing" not in first.out
+    assert internal(pipeline) == []
+
+    create(pipeline, {f"{pipeline.name}.orders": 3})
+    second = applied(pipeline)
+    assert second.exit_code == 0, second.err
+    assert len(internal(pipeline)) == 2
+    assert set(counts(pipeline, internal(pipeline)).values()) == {3}
+
+
+def counts(pipeline: Pipeline, of: Sequence[str]) -> dict[str, int]:
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap_servers})
+    found = admin.list_topics(timeout=60).topics
+    return {topic: len(found[topic].partitions) for topic in of}
+
+
+@pytest.mark.parametrize("is_empty", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_internal_topics_that_were_made_too_small_grow_while_nothing_was_processed(
+    make_pipeline: Callable[..., Pipeline], is_empty: bool
+) -> None:
+    pipeline = make_pipeline(topology=COUNTED)
+    name = pipeline.name
+    small = [f"{name}.totals.repartition", f"{name}.totals.count.changelog"]
+    create(pipeline, {f"{name}.orders": 3, **dict.fromkeys(small, 1)})
+    if not is_empty:
+        producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+        producer.produce(small[0], b"{}", b"1")
+        assert producer.flush(60) == 0
+    done = applied(pipeline)
+    assert done.exit_code == 0, done.err
+    assert sorted(internal(pipeline)) == sorted(small), "they are the application's own"
+    for topic in small:
+        told = f"{topic} has 3 partitions, had 1 and was empty"
+        assert (told in done.out) == is_empty
+    assert counts(pipeline, small) == dict.fromkeys(small, 3 if is_empty else 1)
+    assert "nothing was missing" in applied(pipeline).out
