@@ -5,7 +5,7 @@ import signal
 import sys
 
 from eosframework.interrupted import ended_at_once, lasts
-from eosframework.stopping import end_at_once, handled
+from eosframework.stopping import end_at_once, handled, run_to_the_end
 
 
 def main() -> None:
@@ -15,12 +15,12 @@ def main() -> None:
     if lasts(sys.argv[1:]):
         with handled(end_at_once):
             from eosframework.cli import main as run
-        run()
+        run_to_the_end(run)
     else:
         with ended_at_once(sys.argv[1:]):
             from eosframework.cli import main as run
 
-            run()
+            run_to_the_end(run)
 
 
 def _end(*_: object) -> None:

@@ -41,7 +41,30 @@ EosError
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Collection
+
+
+def raised_by_functions() -> tuple[type[BaseException], ...]:
+    """Return what a user's code may raise about what it was given, for an `except` around it.
+
+    `except` evaluates it when something was raised, so it costs nothing before.
+
+    - `sys.exit()` and a KeyboardInterrupt in a function end no process: only a signal asks to stop.
+      Where SIGINT is still Python's own to handle (pytest, a notebook), a KeyboardInterrupt is a
+      Ctrl-C and passes.
+    - A coroutine that was cancelled is a failure of the function that ran it.
+    - Other exceptions beside Exception pass: with them test frameworks, and the framework's own
+      deadline, end a function.
+    """
+    found: tuple[type[BaseException], ...] = (Exception, SystemExit, GeneratorExit)
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        found = (*found, KeyboardInterrupt)
+    # Whoever raises it has imported it.
+    if (coroutines := sys.modules.get("asyncio.exceptions")) is not None:
+        found = (*found, coroutines.CancelledError)
+    return found
 
 
 class EosError(Exception):

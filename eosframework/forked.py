@@ -4,14 +4,17 @@ A restarted worker would spend most of a second on imports before it could join 
 parent therefore imports what its children need and creates nothing that a fork cannot copy: no
 thread, and above all no librdkafka client. What needs a client is asked in a child of its own.
 
-A child is ended by SIGTERM and SIGINT until it handles them itself.
+A child is ended by SIGTERM and SIGINT until it handles them itself. On Linux the kernel kills it
+when its parent has ended, whatever it waits for: it would keep locks that the next one needs.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +25,9 @@ from eosframework.stopping import SIGNALS, be_ended_by_signals, handled, held_ba
 
 _parents: list[int] = []
 """In a child, who forked it; and who forked that one."""
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 CRASHED = 70
 """Exit code of a child that ended by an exception nobody expected (EX_SOFTWARE)."""
@@ -39,10 +45,14 @@ class Forked:
         sys.stderr.flush()
         self._exit_code: int | None = None
         parent = os.getpid()
+        # The kernel means the thread that forked, and others end before their process does.
+        lasts = threading.current_thread() is threading.main_thread()
         with held_back():
             self.pid = os.fork()
             if self.pid == 0:
                 _parents.append(parent)
+                if lasts:
+                    _be_killed_without_a_parent()
                 _be_the_child(work)
 
     def poll(self) -> int | None:
@@ -71,6 +81,15 @@ class Forked:
 def is_orphaned() -> bool:
     """Tell whether this process is a child whose parent has ended, however early that was."""
     return bool(_parents) and os.getppid() != _parents[-1]
+
+
+def _be_killed_without_a_parent() -> None:
+    """Let the kernel kill this process when its parent ends, and end if it has ended already."""
+    if _prctl is None:
+        return
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if is_orphaned():
+        os._exit(CRASHED)
 
 
 def answer_of(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import CodeType, ModuleType
 from typing import Any
 
-from eosframework.errors import TopologyError
+from eosframework.errors import TopologyError, raised_by_functions
 
 
 def find(reference: str) -> Any:
@@ -80,7 +80,7 @@ def _import(name: str, reference: str) -> ModuleType:
             f"{reference!r} cannot be imported: there is no module "
             f"{error.name!r}{closest(error.name, known) or '; put its directory on PYTHONPATH'}"
         ) from error
-    except (Exception, SystemExit) as error:
+    except raised_by_functions() as error:
         raise _broken(name, reference, error) from error
 
 

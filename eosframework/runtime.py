@@ -20,7 +20,15 @@ from eosframework.forked import is_orphaned
 from eosframework.instance import own_instance
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
-from eosframework.kafka.guards import Facts, check_worker_start, written_topics
+from eosframework.kafka.growth import Growth, counting
+from eosframework.kafka.guards import (
+    Facts,
+    check_worker_start,
+    global_topics,
+    persisted_topics,
+    source_topics,
+    written_topics,
+)
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.known_refusals import known_refusals
 from eosframework.kafka.ledger import RegistryLedger, UnmarkedLedger
@@ -127,12 +135,14 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
 
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
+                growth.turn()
                 show(counts)
                 if asked is not None:
                     asked.turn(worker.view)
                 if is_orphaned():
                     worker.stop()
 
+            growth = _growth(graph, settings, facts, kind)
             worker: Worker | PersisterWorker
             if kind is Kind.TABLES:
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
@@ -142,8 +152,9 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 limits = known_refusals(settings, facts, graph)
                 plan = plan_of(limited, facts.ids, limits, receipts=settings.worker.receipts)
                 plan = replace(plan, make_task=make_task)
+                log = _input_log(graph, settings, instance, facts, asked, growth)
                 worker = _worker(
-                    graph, settings, instance, registry, facts, admin, on_round, state, asked, plan
+                    graph, settings, log, registry, facts, admin, on_round, state, asked, plan
                 )
             request.goes_to(worker.stop)
             _collect_rarely()
@@ -199,7 +210,7 @@ def plan_of(
 def _worker(
     graph: Graph,
     settings: Settings,
-    instance: str,
+    log: KafkaInputLog,
     registry: Registry,
     facts: Facts,
     admin: ClusterAdmin,
@@ -209,12 +220,6 @@ def _worker(
     plan: Plan,
 ) -> Worker:
     worker = settings.worker
-    log = KafkaInputLog(
-        consumer_client(settings, facts.largest_input_bytes(graph)),
-        group_settings(graph.application, settings, instance),
-        request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        statistics=asked.statistics if asked else None,
-    )
     options = WorkerOptions(
         commit_interval_seconds=worker.commit_interval_seconds,
         transaction_timeout_seconds=worker.transaction_timeout_seconds,
@@ -239,6 +244,34 @@ def _worker(
         measured=asked is not None,
         on_round=on_round,
     )
+
+
+def _input_log(
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    facts: Facts,
+    asked: AskedWorker | None,
+    growth: Growth,
+) -> KafkaInputLog:
+    return KafkaInputLog(
+        consumer_client(settings, facts.largest_input_bytes(graph)),
+        group_settings(graph.application, settings, instance),
+        request_timeout_seconds=settings.kafka.request_timeout_seconds,
+        statistics=asked.statistics if asked else None,
+        refuse=growth.refuse_new,
+    )
+
+
+def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growth:
+    """Return what finds topics that grow: a table writer takes new partitions in as they come."""
+    counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
+    tables = set(persisted_topics(graph))
+    if kind is Kind.TABLES:
+        known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
+    else:
+        known, read, whole = counts, source_topics(graph), global_topics(graph)
+    return Growth(known, read, whole, counting(settings.kafka, known))
 
 
 def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:

@@ -12,15 +12,22 @@ make dataclasses, `python -m` ends by the signal although the exception was hand
 
 from __future__ import annotations
 
+import atexit
+import errno
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Nothing more fits where something is written."""
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -121,6 +128,48 @@ def be_ended_by_signals() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def run_to_the_end(command: Callable[[], object]) -> NoReturn:
+    """Run a command and end the process with its exit code, without taking the interpreter apart.
+
+    The interpreter would free its modules at last. Threads of ours and of native libraries may
+    still run then; one that calls back into Python is ended in the middle of C code, which can end
+    the process by SIGSEGV after the command has done its work. A process that ends needs none of
+    it: what is registered to be called at the exit is, and all output is written.
+
+    Args:
+        command: exits as `sys.exit()` does; 0 if it returns.
+    """
+    code = 0
+    try:
+        command()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException as error:
+        code = 1
+        if isinstance(error, OSError) and error.errno in _FULL:
+            sys.stderr.write(f"error: what the command gives cannot be written: {error}\n")
+        else:
+            traceback.print_exc()
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    os._exit(_flushed(code))
+
+
+def _flushed(code: int) -> int:
+    """Write what output waits, and return the exit code: 1 where that fails."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if not code and not isinstance(error, BrokenPipeError):  # Its reader wants no more.
+            sys.stderr.write(f"error: what the command gives cannot be written: {error}\n")
+        code = code or 1
+    with suppress(OSError):
+        sys.stderr.flush()
+    return code
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:

@@ -14,6 +14,7 @@ from eosframework.backfill.tasks.work import Work
 from eosframework.errors import EosError
 from eosframework.logs import configure_logs
 from eosframework.records import TopicPartition
+from eosframework.stopping import be_ended_by_signals
 
 RESULT_SCHEMA = "partition bigint, records bigint"
 
@@ -58,6 +59,9 @@ def telling(attempt: Callable[[int], int]) -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
+    if context is not None:
+        # A terminal's Ctrl-C does not reach an executor, so that a KeyboardInterrupt is a record's.
+        be_ended_by_signals()
     try:
         return attempt(context.attemptNumber() if context else 0)
     except EosError as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from eosframework.errors import EosError
+from eosframework.errors import EosError, raised_by_functions
 
 T = TypeVar("T")
 
-Done = tuple[int, int, T | Exception]
+Done = tuple[int, int, T | BaseException]
 """First row, the row behind the last one, and what was made of them; of one row also its error."""
 
 
@@ -27,7 +27,7 @@ def by_halves(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[D
         result = work(first, end)
     except EosError:
         raise
-    except Exception as error:
+    except raised_by_functions() as error:
         failure = error
     else:
         yield first, end, result

@@ -29,7 +29,7 @@ class Refused:
         at: number of the node where it did.
     """
 
-    error: Exception
+    error: BaseException
     at: int
 
 
@@ -174,7 +174,7 @@ class _Reading:
         size = self._most_rows or max(len(places), 1)
         for begin in range(0, len(places), size):
             for first, end, batch in by_halves(begin, min(begin + size, len(places)), read):
-                if isinstance(batch, Exception):
+                if isinstance(batch, BaseException):
                     frame.refused[places[first]] = Refused(batch, self._number)
                 else:
                     frame.pieces.append(_Piece(places[first:end], batch))
@@ -196,7 +196,7 @@ class _Calling:
         frame = _Frame(refused=dict(frames[self.before].refused))
         for piece in frames[self.before].pieces:
             for part, result in self._called(piece):
-                if isinstance(result, Exception):
+                if isinstance(result, BaseException):
                     frame.refused[part.places[0]] = Refused(result, self._number)
                 elif self.maps:
                     refuse_unwritable(result, self._name)
@@ -221,4 +221,4 @@ def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused 
 
     for first, end, texts in by_halves(0, len(piece.places), write):
         places = piece.places[first:end]
-        yield places, Refused(texts, node) if isinstance(texts, Exception) else texts
+        yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts

@@ -107,14 +107,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def exit_code_of(work: Callable[[], object]) -> int:
-    """Run `work` in a child process; report its error as `main` does and return its exit code."""
+    """Run `work` in a child process; report its error as `main` does and return its exit code.
+
+    No signal is a KeyboardInterrupt in a child, so one would be an error of its own.
+    """
     try:
         work()
     except EosError as error:
         _tell(f"error: {error}")
         return error.exit_code
-    except KeyboardInterrupt:
-        return 0
     return 0
 
 

@@ -28,7 +28,9 @@ def apply(
 
     These are outputs, dead letters and the registry; sources are somebody else's. Tables get the
     columns of their models. Where a schema does not fit those that its subject has, nothing is
-    created. Nothing is dropped, narrowed or changed otherwise.
+    created. What takes its number of partitions from a source that does not exist is not created.
+    Internal topics with too few partitions get more while nothing was ever processed. Nothing is
+    dropped, narrowed or changed otherwise.
     """
     from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
     from eosframework.kafka.provision import apply as apply_to
@@ -47,17 +49,31 @@ def apply(
         from eosframework.kafka.subjects import apply_subjects
 
         created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
+    grown = [
+        f"{t.name} has {t.partitions} partitions, had {t.grows_from} and was empty"
+        for t in planned.topics
+        if t.grows_from is not None
+    ]
     if not as_json:
-        typer.echo("\n".join(f"created {name}" for name in created) or "nothing was missing")
+        done = [*(f"created {name}" for name in created), *grown]
+        if done or not planned.missing_sources:
+            typer.echo("\n".join(done) or "nothing was missing")
     if planned.missing_sources:
+        waiting = ", ".join(planned.waiting)
         raise StartRefused(
             f"source topic {', '.join(planned.missing_sources)} does not exist and was not "
             f"created: create it with the number of partitions it needs, or correct its name"
+            + (
+                f". Not created either, because their number of partitions follows from it: "
+                f"{waiting}; run `eosframework apply APP` again then"
+                if waiting
+                else ""
+            )
         )
     if tables is not None and tables.problems:
         raise StartRefused("\n".join(tables.problems))
     if as_json:
         import orjson
 
-        report = {"application": planned.application, "created": created}
+        report = {"application": planned.application, "created": created, "grown": planned.growing}
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())

@@ -59,6 +59,10 @@ def plan(
     typer.echo(f"application {planned.application} on cluster {planned.cluster_id}")
     for topic in planned.topics:
         state = "exists" if topic.exists else "to create" if topic.create else "MISSING"
+        if topic.name in planned.waiting:
+            state = "to create once its source exists"
+        if topic.grows_from is not None:
+            state = f"exists and is empty, to grow from {topic.grows_from}"
         partitions = "unknown" if topic.partitions is None else topic.partitions
         replicas = topic.replication_factor or "the cluster's default"
         typer.echo(

@@ -7,6 +7,7 @@ from typing import Any
 
 from eosframework.config import KafkaSettings
 from eosframework.doctor.snapshot import EventTimes
+from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.processing.conversions import as_milliseconds
@@ -59,5 +60,5 @@ def _event_time(source: Source, message: Any) -> Iterator[int]:
     try:
         decoded = value if value is None or not source.value.decode else source.value.decode(value)
         yield as_milliseconds(source.timestamp.call(decoded))
-    except Exception:  # whatever a user's function raises
+    except raised_by_functions():  # whatever a user's function raises
         return

@@ -20,13 +20,14 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
     NewTopic,  # pyright: ignore[reportPrivateImportUsage]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, Asking
+from eosframework.kafka.asking import DENIED, TAKE_A_MOMENT, UNANSWERED, AccessDenied, Asking
 from eosframework.kafka.facts import (
     GroupFacts,
     TopicFacts,
@@ -113,6 +114,18 @@ class ClusterAdmin(Asking):
         """Return the facts of each topic; None where this principal may not describe it."""
         return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
 
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic that exists."""
+        if not (wanted := sorted(set(names))):
+            return {}
+        described = self._ask_each(
+            lambda timeout: self._client.describe_topics(
+                TopicCollection(wanted), request_timeout=timeout
+            ),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+        )
+        return {name: len(found.partitions) for name, found in described.items() if found}
+
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None where they may not be read, or it hangs."""
         brokers = self._ask(self._client.describe_cluster).nodes
@@ -171,6 +184,26 @@ class ClusterAdmin(Asking):
                     raise ConfigurationError(_not_created(name, error.args[0])) from error
         self._wait_until_described(names)
         return names
+
+    def grow_topics(self, counts: Mapping[str, int]) -> None:
+        """Give topics partitions up to a number; one that has as many already is no error.
+
+        Raises:
+            StartRefused: this principal may not alter one of them.
+        """
+        wanted = [NewPartitions(name, count) for name, count in counts.items()]
+        if not wanted:
+            return
+        try:
+            self._ask_each(
+                lambda timeout: self._client.create_partitions(wanted, request_timeout=timeout),
+                absent=(KafkaError.INVALID_PARTITIONS,),
+            )
+        except AccessDenied as error:
+            raise StartRefused(
+                f"topic {error.name!r} may not be given more partitions; grant Alter on it, or "
+                f"have `eosframework apply APP` run by somebody who may"
+            ) from error
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that does not exist is no error."""

@@ -23,7 +23,7 @@ from eosframework.kafka.positions import (
     to_kafka,
 )
 from eosframework.kafka.properties import new_client
-from eosframework.kafka.rebalance import Rebalancing
+from eosframework.kafka.rebalance import Rebalancing, Refuse
 from eosframework.kafka.statistics import ClientStatistics
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing.ports import Fetched, RebalanceListener
@@ -51,6 +51,7 @@ class KafkaInputLog:
         request_timeout_seconds: for the questions to brokers.
         repositioning: the command that sets the positions, wherever they are kept.
         statistics: looks at the consumer, for metrics; None: nobody does.
+        refuse: raises where a member must not take partitions over; None: it takes all.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class KafkaInputLog:
         request_timeout_seconds: float = 10.0,
         repositioning: str = "eosframework positions set APP",
         statistics: ClientStatistics | None = None,
+        refuse: Refuse | None = None,
     ) -> None:
         self._group = group
+        self._refuse = refuse
         self._repositioning = repositioning
         self._request_timeout_seconds = request_timeout_seconds
         self._fatal: KafkaError | None = None
@@ -87,7 +90,7 @@ class KafkaInputLog:
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group. New partitions are assigned paused."""
-        rebalancing = self._rebalancing = Rebalancing(listener)
+        rebalancing = self._rebalancing = Rebalancing(listener, self._refuse)
         self._consumer.subscribe(
             list(topics),
             on_assign=rebalancing.assigned,
@@ -217,8 +220,10 @@ class KafkaInputLog:
         lag = 0
         for (topic, number), position in positions.items():
             partition = KafkaPartition(topic, number)
-            _, high = self._consumer.get_watermark_offsets(partition, cached=True)
-            lag += max(0, high - position)
+            # A partition that the topic got just now is not in the client's metadata at once.
+            with suppress(KafkaException):
+                _, high = self._consumer.get_watermark_offsets(partition, cached=True)
+                lag += max(0, high - position)
         return lag
 
     def close(self, *, leave: bool) -> None:

@@ -82,6 +82,25 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopi
     return {topic.name: topic for topic in found}
 
 
+def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
+    """Return the internal topics with fewer partitions than the sources ask for, and how many.
+
+    They were created before the sources, or for fewer partitions of these.
+
+    Args:
+        graph: of the application.
+        partitions: number of partitions by topic; 0 for one that does not exist.
+    """
+    names = own_topics(graph, partitions).keys()
+    sources = {name: count for name, count in partitions.items() if name not in names}
+    wanted = own_topics(graph, sources)
+    return {
+        name: topic.partitions
+        for name, topic in wanted.items()
+        if topic.partitions and 0 < partitions[name] < topic.partitions
+    }
+
+
 def _role(repartition: Repartition) -> OwnRole:
     if repartition.again is None:
         return OwnRole.REPARTITION
@@ -120,8 +139,9 @@ def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
         yield (
             f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "
             f"need one each: the sources have another number of partitions than when it was made. "
-            f"Use another application name, or delete the topic and what was made of it, and "
-            f"process everything again"
+            f"Where nothing was processed yet, `eosframework apply APP` adds the partitions; else "
+            f"docs/howto/growing-partitions.md shows the way through: another application name, "
+            f"and a backfill"
         )
     policy = (found.values or {}).get("cleanup.policy")
     wanted = topic.settings["cleanup.policy"]

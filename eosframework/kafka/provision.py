@@ -25,9 +25,10 @@ from eosframework.kafka.guards import (
 )
 from eosframework.kafka.jobs import JobStanding
 from eosframework.kafka.leases import refuse_moved_ids, task_names
-from eosframework.kafka.own_topics import own_topics
+from eosframework.kafka.own_topics import own_topics, too_small
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.upgrades import refuse_changes
+from eosframework.records import TopicPartition
 from eosframework.topology.graph import Graph
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 from eosframework.upgrading import Change
@@ -51,9 +52,11 @@ class PlannedTopic:
     """A topic as it is, or as `apply` would create it.
 
     Args:
-        partitions: None for a source that is missing: only its owner knows.
+        partitions: None for a source that is missing: only its owner knows; and for what takes its
+            number from such a source.
         replication_factor: None: the cluster's default.
         create: `apply` creates it.
+        grows_from: how many partitions it has, where `apply` adds some: it never held a record.
         settings: with these; None: with the brokers' own.
     """
 
@@ -64,6 +67,7 @@ class PlannedTopic:
     replication_factor: int | None
     create: bool
     settings: Mapping[str, str] | None = None
+    grows_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,18 @@ class Provision:
     @property
     def missing_sources(self) -> list[str]:
         """Topics that somebody else has to create."""
-        return [topic.name for topic in self.topics if not topic.exists and not topic.create]
+        return [t.name for t in self.topics if t.role is TopicRole.SOURCE and not t.exists]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Topics that are not created before the sources are there that decide their partitions."""
+        missing = {topic.name for topic in self.topics if not topic.exists and not topic.create}
+        return sorted(missing - set(self.missing_sources))
+
+    @property
+    def growing(self) -> dict[str, int]:
+        """Number of partitions by topic, of empty ones to which `apply` adds some."""
+        return {t.name: t.partitions or 0 for t in self.topics if t.grows_from is not None}
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
@@ -131,7 +146,7 @@ def plan(
     facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
     registry_facts = admin.describe_topics([registry.topic])[registry.topic]
     topics = (
-        *_planned(graph, settings, facts.topics),
+        *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
         _planned_registry(registry, registry_facts),
     )
     note = retention_note(facts)
@@ -150,7 +165,10 @@ def plan(
         topics=topics,
         transactional_ids=tuple(dict.fromkeys(map(str, ids))),
         access=tuple(access),
-        access_to_apply=tuple(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
+        access_to_apply=(
+            *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
+            *(Access("Topic", t.name, ("Alter",)) for t in topics if t.grows_from is not None),
+        ),
         notes=() if note is None else (note,),
         refused=_refusal(graph, settings, facts, topics) or no_ids,
         changes=tuple(facts.changes),
@@ -163,7 +181,9 @@ def apply(
 ) -> tuple[Provision, list[str]]:
     """Create the topics that are missing and return the plan with their names.
 
-    What exists is not changed, and source topics are somebody else's: they are not created.
+    Source topics have owners of their own: they are not created, and neither is what takes its
+    number of partitions from one that does not exist. Internal topics that have too few partitions
+    get more as long as nothing was ever processed; nothing else that exists is changed.
 
     Raises:
         StartRefused: the topology has changed so that no worker would start on it.
@@ -185,20 +205,26 @@ def apply(
             if topic.create and topic.role is not TopicRole.REGISTRY
         ]
     )
+    admin.grow_topics(planned.growing)
     if registry.ensure():
         created.append(registry.topic)
     return planned, created
 
 
 def _planned(
-    graph: Graph, settings: Settings, topics: Mapping[str, TopicFacts]
+    graph: Graph,
+    settings: Settings,
+    topics: Mapping[str, TopicFacts],
+    growing: Mapping[str, int],
 ) -> list[PlannedTopic]:
     sinks = set(sink_topics(graph))
-    own = own_topics(graph, {name: found.partitions for name, found in topics.items()})
+    counts = {name: found.partitions for name, found in topics.items()}
+    own = own_topics(graph, {**counts, **growing})
     planned: list[PlannedTopic] = []
     for name in sorted(topics):
         facts, ours = topics[name], own.get(name)
-        create = (ours is not None or name in sinks) and not facts.exists
+        decided = name in sinks if ours is None else ours.partitions is not None
+        create = decided and not facts.exists
         if ours is not None:
             role, partitions = TopicRole(ours.role.value), ours.partitions
         else:
@@ -209,13 +235,31 @@ def _planned(
                 name=name,
                 role=role,
                 exists=facts.exists,
-                partitions=facts.partitions or partitions,
+                partitions=growing.get(name) or facts.partitions or partitions,
                 replication_factor=facts.replication_factor or settings.topics.replication_factor,
                 create=create,
+                grows_from=facts.partitions if name in growing else None,
                 settings=ours.settings if ours and create else None,
             )
         )
     return planned
+
+
+def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
+    """Return the internal topics that get more partitions: empty ones, nothing was processed.
+
+    Where one of them is not empty none is changed, for their numbers belong together.
+    """
+    counts = too_small(graph, facts.partitions)
+    registered = facts.registered
+    processed = registered.committed or any(p.offset is not None for p in facts.committed)
+    if not counts or processed or registered.topics.keys() & counts.keys():
+        return {}
+    partitions = [
+        TopicPartition(name, number) for name in counts for number in range(facts.partitions[name])
+    ]
+    is_empty = not any(admin.high_watermarks(partitions).values())
+    return counts if is_empty else {}
 
 
 def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
@@ -260,4 +304,9 @@ def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
         for topic in topics
         if topic.create
     }
-    return replace(facts, topics={**facts.topics, **to_come})
+    grown = {
+        t.name: replace(facts.topics[t.name], partitions=t.partitions or 0)
+        for t in topics
+        if t.grows_from is not None
+    }
+    return replace(facts, topics={**facts.topics, **to_come, **grown})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer
@@ -10,7 +10,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.kafka.positions import from_kafka, to_kafka
 from eosframework.processing.ports import RebalanceListener
-from eosframework.records import Position
+from eosframework.records import Position, TopicPartition
+
+Refuse = Callable[[Sequence[TopicPartition]], None]
 
 
 class Rebalancing:
@@ -24,10 +26,12 @@ class Rebalancing:
 
     Args:
         listener: takes partitions over and lets them go.
+        refuse: raises where the listener must not be given partitions; None: it may be given all.
     """
 
-    def __init__(self, listener: RebalanceListener) -> None:
+    def __init__(self, listener: RebalanceListener, refuse: Refuse | None = None) -> None:
         self.count = 0
+        self._refuse = refuse
         self._listener = listener
         self._pending: BaseException | None = None
         self._takes = True
@@ -40,7 +44,10 @@ class Rebalancing:
         """Assign the partitions, paused, where the listener says."""
 
         def take_over() -> None:
-            positions = self._listener.assigned([from_kafka(p) for p in partitions])
+            given = [from_kafka(p) for p in partitions]
+            if self._refuse is not None:
+                self._refuse(given)
+            positions = self._listener.assigned(given)
             starts = [_start(position) for position in positions]
             consumer.assign(starts)
             consumer.pause(starts)

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
+from eosframework.errors import raised_by_functions
 from eosframework.letters.letter import Letter
 from eosframework.serdes import BYTES, Serde
 from eosframework.topology.graph import Graph
@@ -49,7 +50,7 @@ def _decoded(data: bytes | None, serde: Serde) -> Any:
         value = serde.decode(data)
         plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         orjson.dumps(plain)
-    except Exception:  # that it does not decode may be why it is here
+    except raised_by_functions():  # that it does not decode may be why it is here
         return _plain(data)
     return plain
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from eosframework.errors import RecordFailed
+from eosframework.errors import RecordFailed, raised_by_functions
 from eosframework.persisting.ports import Batch, Claim, Deletion, RefusedRow, Row, TableRows
 from eosframework.processing.failures import describe, is_of_the_framework, summary
 from eosframework.processing.ports import Message
@@ -59,7 +59,7 @@ class RowMaker:
         """Return all values without a loop in Python; None: not every one can be decoded."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
-        except (Exception, SystemExit):
+        except raised_by_functions():
             return None
         # A decoder that raises StopIteration ends map() without an error.
         return values if len(values) == len(messages) else None
@@ -68,7 +68,7 @@ class RowMaker:
         for message in messages:
             try:
                 value = self._decode_value(message.value())
-            except (Exception, SystemExit) as error:
+            except raised_by_functions() as error:
                 self._give_up(self._persister.on_error, "", message, error, batch)
             else:
                 self._add_values([message], [value], batch)
@@ -90,7 +90,7 @@ class RowMaker:
                 made = [self._row(table, message, value)]
             else:
                 made = _listed(table.row.call(self._record(message, value)))
-        except (Exception, SystemExit) as error:
+        except raised_by_functions() as error:
             self._give_up(table.on_error, table.table, message, error, batch)
             return
         into.rows += made

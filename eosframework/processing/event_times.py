@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.errors import SchemasAway, SchemasRefused
+from eosframework.errors import SchemasAway, SchemasRefused, raised_by_functions
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.ports import Message
 from eosframework.topology.graph import Source
@@ -33,6 +33,6 @@ def event_time(source: Source, message: Message) -> int:
                 return time_ms
     except (SchemasAway, SchemasRefused):
         raise
-    except Exception:
+    except raised_by_functions():
         pass
     return own

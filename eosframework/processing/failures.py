@@ -11,6 +11,7 @@ from eosframework.errors import (
     RecordFailed,
     RunError,
     TransactionError,
+    raised_by_functions,
 )
 from eosframework.processing.failure_headers import (
     HEADER_ATTEMPTS,
@@ -169,7 +170,7 @@ def summary(error: BaseException) -> str:
     """Return an error as one line of bounded length that every encoding and database takes."""
     try:
         text = " ".join(writable(str(error)).split())
-    except Exception:  # Of a user's own class.
+    except raised_by_functions():  # Of a user's own class.
         text = "it has no text"
     text = text if len(text) <= 300 else text[:297] + "..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

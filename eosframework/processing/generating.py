@@ -15,7 +15,7 @@ The generated function for `filter → map_values → to`, shortened:
                 if filter2(v1):
                     v3 = map3(v1)
                     emit(("flights.late", encode(v3), m.key(), -1, None, None, t1, m.headers()))
-            except (Exception, SystemExit) as error:
+            except raised_by_functions() as error:
                 del out[mark:]
                 failed(site_of(error), m, error, out)
         return stream_time
@@ -181,8 +181,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         return begin
 
     def _write_end(self, begin: int, *, receipts: bool = False, closes: bool = False) -> None:
-        # A function that calls sys.exit() fails its record, and ends no worker.
-        self._line(2, "except (Exception, SystemExit) as error:")
+        self._line(2, "except raised_by_functions() as error:")
         self._line(3, "del out[mark:]")
         if self._used:
             self._line(3, "undo(journal, 0)")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eosframework.errors import raised_by_functions
 from eosframework.operators.session import undo
 from eosframework.processing.conversions import (
     TopicChoice,
@@ -117,6 +118,7 @@ class Lines:
             "unpack_record": unpack_record,
             "end_run": end_run,
             "site_of": self._site_of,
+            "raised_by_functions": raised_by_functions,
             "undo": undo,
         }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from eosframework import references
-from eosframework.errors import TopologyError
+from eosframework.errors import TopologyError, raised_by_functions
 from eosframework.references import closest
 from eosframework.topology.builder import Topology
 from eosframework.topology.lint import lint
@@ -108,7 +108,7 @@ def _run(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except raised_by_functions() as error:
         del sys.modules[name]
         if isinstance(error, TopologyError):
             raise

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from eosframework.errors import TopologyError
+from eosframework.errors import TopologyError, raised_by_functions
 from eosframework.serdes import Serde, kept_name
 from eosframework.topology.graph import Function, OnError, Persister, Policy, TableMode, TableSink
 from eosframework.topology.loaded import Finding, LoadedApp, Severity
@@ -156,7 +156,9 @@ def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
         return
     try:
         hints = get_type_hints(app.find(made[-1].function))
-    except Exception:  # What cannot be imported or read is another finding's, or nobody's.
+    except (
+        raised_by_functions()
+    ):  # What cannot be imported or read is another finding's, or nobody's.
         return
     returned = hints.get("return")
     if made[-1].operator == "flat_map_values":

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.messages import headers_of
 from tests.support.pipeline import Pipeline, number_in
+from tests.support.raising import RAISED
 from tests.support.topics import configure
 
 ONE_STREAM = """\
@@ -107,6 +108,41 @@ def test_a_record_that_outlasts_its_transaction_is_named(
     assert "@13 was still being processed" in worker.log
     assert "Traceback" not in worker.log
     assert numbers(pipeline) == list(range(pipeline.committed()))
+
+
+RAISING = """\
+application: NAME
+sources:
+  numbers:
+    topic: NAME.in
+    key: bytes
+    value: json
+    timestamp: "tests.support.raising:time_of"
+    on_error: {dead_letter: NAME.dead}
+streams:
+  doubled:
+    from: numbers
+    steps:
+      - map_batch: {call: "tests.support.raising:stop_batch", schema: {n: int64}}
+      - map_values: "tests.support.raising:stop"
+    on_error: {dead_letter: NAME.dead}
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+
+def test_what_is_no_exception_fails_its_record_and_ends_no_worker(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """A KeyboardInterrupt ended the worker with 0, as if it had been asked to stop."""
+    pipeline = make_pipeline(topology=RAISING)
+    pipeline.feed(30)
+    pipeline.finish()
+    refused = {*RAISED, 11, 13, 17}
+    assert numbers(pipeline) == [n for n in range(30) if n not in refused]
+    letters = pipeline.read(f"{pipeline.name}.dead")
+    kinds = {number_in(m): headers_of(m)["eos.error"].split(b":")[0].decode() for m in letters}
+    expected = {n: kind.__name__ for n, kind in RAISED.items()}
+    assert kinds == expected | {11: "KeyboardInterrupt", 13: "SystemExit", 17: "KeyboardInterrupt"}
 
 
 LARGE_BYTES = 3_000_000

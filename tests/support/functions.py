@@ -151,3 +151,7 @@ def slow_result(result: Any) -> Any:
 def thousands(record: Any) -> str:
     """One of a thousand keys."""
     return str(record.value["n"] % 1000)
+
+
+def by_number(record: Any) -> bytes:
+    return str(record.value["n"]).encode()

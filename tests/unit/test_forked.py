@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+
+import pytest
 
 from eosframework.forked import Forked, answer_of, is_orphaned
+from eosframework.stopping import held_back
+from tests.support.waiting import within
 
 KILLS_ITS_PARENT = """
 import os, signal, time
@@ -37,6 +43,7 @@ def test_a_child_whose_parent_was_killed_ends_without_a_traceback() -> None:
 
 
 def test_a_child_whose_parent_ended_before_it_could_look_knows_that() -> None:
+    """A thread forked it, whose end is not the parent's, so the kernel does not kill it."""
     reading, writing = os.pipe()
 
     def child() -> int:
@@ -47,7 +54,9 @@ def test_a_child_whose_parent_ended_before_it_could_look_knows_that() -> None:
         return 0
 
     def parent() -> int:
-        Forked(child)
+        thread = threading.Thread(target=lambda: Forked(child))
+        thread.start()
+        thread.join()
         return 0
 
     assert not is_orphaned()
@@ -55,3 +64,30 @@ def test_a_child_whose_parent_ended_before_it_could_look_knows_that() -> None:
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         assert pipe.read() == b"orphaned"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+@pytest.mark.parametrize("waits", [signal.pause, lambda: signal.raise_signal(signal.SIGSTOP)])
+def test_the_kernel_kills_a_child_that_does_nothing_when_its_parent_is_killed(
+    waits: Callable[[], object],
+) -> None:
+    """Its end closes the pipe, as it lets go of locks."""
+    reading, writing = os.pipe()
+
+    def child() -> int:
+        with held_back():
+            os.write(writing, b"ready")
+            waits()
+        return 0
+
+    def parent() -> int:
+        Forked(child)
+        os.close(writing)
+        assert os.read(reading, 5) == b"ready"
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    assert Forked(parent).wait() == -signal.SIGKILL
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert within(60, pipe.read) == b""

@@ -6,6 +6,7 @@ import pytest
 
 from eosframework import references
 from eosframework.errors import TopologyError
+from eosframework.stopping import handled
 
 
 class Outer:
@@ -54,6 +55,7 @@ def test_what_cannot_be_imported_is_named_with_the_closest(reference: str, messa
         ("x = 1 / 0", r"ZeroDivisionError: .*broken_\w+\.py:1\)"),
         ("def f(:", r"SyntaxError: .*broken_\w+\.py:1\)"),
         ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt('enough')", "KeyboardInterrupt: enough"),
     ],
 )
 def test_a_module_that_fails_to_import_says_why_and_where(
@@ -66,5 +68,5 @@ def test_a_module_that_fails_to_import_says_why_and_where(
     name = f"broken_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(TopologyError, match=message):
+    with handled(lambda *_: None), pytest.raises(TopologyError, match=message):
         references.find(f"{name}:f")

@@ -199,3 +199,52 @@ def test_a_start_off_the_main_thread_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert handlers == [signal.default_int_handler]
+
+
+TAKEN_APART = """\
+import atexit, os, signal
+from eosframework import Topology
+
+class Native:
+    def __del__(self, kill=os.kill, number=signal.SIGSEGV):
+        kill(os.getpid(), number)
+
+kept = Native()
+atexit.register(print, "registered")
+app = Topology("app")
+app.stream("in", key="bytes", value="json").to("out")
+"""
+
+
+def command(
+    place: Path, *arguments: str, out: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eosframework", *arguments],
+        stdout=out,
+        stderr=subprocess.PIPE,
+        cwd=place,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_command_that_is_done_is_not_ended_by_what_native_libraries_still_do(
+    tmp_path: Path,
+) -> None:
+    """The interpreter would be taken apart under their threads: SIGSEGV, once in many runs."""
+    (tmp_path / "app.py").write_text(TAKEN_APART)
+    ended = command(tmp_path, "lint", "app.py")
+    assert (ended.returncode, ended.stderr) == (0, "app.py: 0 errors, 0 warnings\n")
+    assert ended.stdout == "registered\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_disk_that_is_full_is_named_without_a_traceback(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = command(tmp_path, "errors", out=full.fileno())
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "error: what the command gives cannot be written: [Errno 28] No space left on device\n"
+    )

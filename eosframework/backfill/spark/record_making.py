@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from eosframework.backfill.job import Files
-from eosframework.errors import ConfigurationError, RunError
+from eosframework.errors import ConfigurationError, RunError, raised_by_functions
 from eosframework.kafka.placing import partition_of
 from eosframework.processing.conversions import as_bytes
 from eosframework.records import Record, as_milliseconds
@@ -97,7 +97,7 @@ class RecordMaker:
             time = self._event_time(value, record.timestamp)
             timestamp = time if self._from_row is None else as_milliseconds(record.timestamp)
             partition = self._partition(row, key, spot)
-        except Exception as error:
+        except raised_by_functions() as error:
             raise RunError(
                 f"{spot} cannot be made a record of topic {self._topic!r}: "
                 f"{type(error).__name__}: {error}; correct the file and start another job, or give "

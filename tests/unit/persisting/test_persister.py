@@ -12,7 +12,9 @@ from eosframework.persisting.ports import Batch, Written
 from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.records import Position, TopicPartition
 from eosframework.serdes import JSON, STRING, Serde
+from eosframework.stopping import handled
 from eosframework.topology.graph import Function, Persister, Policy, TableMode, TableSink
+from tests.support.raising import RAISED, row
 from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog
 from tests.unit.processing.test_worker import Clock
@@ -222,6 +224,13 @@ def test_what_gives_no_row_goes_the_way_of_its_table(store: MemoryStore) -> None
         ("dead", 0, "ValueError: never"),
         ("dead", 1, "ValueError: never"),
     ]
+
+
+def test_a_row_function_that_raises_no_exception_ends_no_writer(store: MemoryStore) -> None:
+    run = Run(broker_with(*rows(*range(9))), store, table(row=row, on_error=Policy.DEAD_LETTER))
+    with handled(lambda *_: None):
+        assert run.to_the_end() == [{"n": n} for n in range(9) if n not in RAISED]
+    assert store.positions == {P0: 9}
 
 
 def test_a_record_that_does_not_decode_goes_the_way_of_its_source(store: MemoryStore) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
+import signal
+from asyncio import CancelledError
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,7 @@ from eosframework.processing.compile import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
 from eosframework.processing.failures import FailureHandler, summary
 from eosframework.records import Record, as_milliseconds
+from eosframework.stopping import handled
 from eosframework.topology.graph import Function, Operator, Step
 from eosframework.topology.resolve import resolve
 from tests.unit.processing.messages import (
@@ -319,11 +321,29 @@ def test_an_error_is_one_line_that_every_encoding_takes(error: Exception, expect
     summary(error).encode()
 
 
-def test_a_function_that_calls_exit_fails_its_record_and_ends_nobody() -> None:
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, CancelledError, GeneratorExit])
+def test_a_function_that_raises_no_exception_fails_its_record_and_ends_nobody(
+    kind: type[BaseException],
+) -> None:
     def leave(value: Any) -> Any:
-        return sys.exit(f"{value} is enough") if value == 2 else value
+        if value == 2:
+            raise kind(f"{value} is enough")
+        return value
 
     target = compiled(step(Operator.MAP_VALUES, leave, sink(), on_error=DEAD))
-    out = run(target, json_messages(1, 2, 3), FailureHandler())
+    with handled(lambda *_: None):
+        out = run(target, json_messages(1, 2, 3), FailureHandler())
     assert [o[0] for o in out] == ["out", "dead", "out"]
-    assert dict(out[1][7])["eos.error"] == b"SystemExit: 2 is enough"
+    assert dict(out[1][7])["eos.error"] == f"{kind.__name__}: 2 is enough".encode()
+
+
+def test_a_ctrl_c_passes_where_python_handles_it() -> None:
+    """So pytest and a notebook can be stopped in the middle of a function."""
+
+    def interrupted(value: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    target = compiled(step(Operator.MAP_VALUES, interrupted, sink(), on_error=DEAD))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        run(target, json_messages(1), FailureHandler())
