@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from eosframework.embedded.node import Node
+from tests.soak.foreign import ForeignTransaction
 from tests.soak.schedule import REQUESTS, Fault, Way
 from tests.soak.workers import Workers
 from tests.support.proxied import ProxiedCluster
@@ -51,6 +55,7 @@ class Breaker:
 
     Args:
         say: takes one line for each thing that happened.
+        hang: opens a transaction in the application's changelog.
     """
 
     def __init__(
@@ -59,15 +64,19 @@ class Breaker:
         cluster: ProxiedCluster,
         workers: Workers,
         say: Callable[[str], None],
+        hang: Callable[[], ForeignTransaction],
     ) -> None:
         self.fired: list[Fault] = []
         self._cluster = cluster
         self._workers = workers
         self._say = say
+        self._hang = hang
+        self._mending = threading.Event()
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._aside_threads: list[threading.Thread] = []
         self._broken_nodes: set[int] = set()
+        self._still_hanging: list[ForeignTransaction] = []
         self._started = 0.0
         for fault in faults:
             self._at(fault.at_seconds, lambda fault=fault: self._break(fault))
@@ -85,12 +94,15 @@ class Breaker:
 
     def mend_everything(self) -> None:
         """Bring back whatever is broken, and let everything arrive that is held."""
+        self._mending.set()
         self._cluster.holds.clear()
         self._due.clear()
         for thread in self._aside_threads:
             thread.join()
         for node in self._cluster.cluster.nodes:
             self._mend_broker(node)
+        for transaction in self._still_hanging:
+            transaction.end_by_command()
         for number in range(len(self._workers)):
             self._workers.resume(number)
 
@@ -109,6 +121,9 @@ class Breaker:
     def _break(self, fault: Fault) -> None:
         if fault.way in (Way.HOLD, Way.SWALLOW):
             self._break_request(fault)
+            return
+        if fault.way is Way.HANG:
+            self._aside(lambda: self._hang_in_changelog(fault))
             return
         fired = self._break_process(fault)
         if fired:
@@ -129,6 +144,11 @@ class Breaker:
                 return self._workers.leave(number, fault.for_seconds)
             case Way.TWIN:
                 return self._workers.twin(number)
+            case Way.DAMAGE:
+                rng = random.Random(f"{fault.at_seconds} damage")
+                done = self._workers.damage(number, fault.for_seconds, rng)
+                self._tell(f"        {done}")
+                return done is not None
             case Way.BREAK:
                 self._cluster.proxies[number].break_connections()
                 return True
@@ -164,6 +184,28 @@ class Breaker:
         thread = threading.Thread(target=action, daemon=True)
         self._aside_threads.append(thread)
         thread.start()
+
+    def _hang_in_changelog(self, fault: Fault) -> None:
+        """Leave a transaction open while workers restore; then abort it in one of two ways."""
+        number: Any = fault.target
+        try:
+            transaction = self._hang()
+        except (AssertionError, KafkaException) as error:
+            self._tell(f"{fault}: not possible now ({error})")
+            return
+        # Workers are the affair of the schedule's own thread.
+        self._later(0.0, lambda: self._workers.kill(number, 0.0))
+        self.fired.append(fault)
+        self._tell(fault)
+        self._mending.wait(fault.for_seconds)
+        end = transaction.end_by_command if round(fault.at_seconds) % 2 else transaction.end
+        try:
+            end()
+        except (AssertionError, KafkaException) as error:
+            self._tell(f"{transaction.transactional_id} is not aborted yet: {error}")
+            self._still_hanging.append(transaction)
+        else:
+            self._tell(f"{transaction.transactional_id} is aborted")
 
     def _break_request(self, fault: Fault) -> None:
         key = REQUESTS[str(fault.target)]

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, Producer
 
 from tests.soak.breaking import Breaker
 from tests.soak.checker import Anomaly, check
-from tests.soak.effects import SIDES, TOPOLOGY
+from tests.soak.effects import SIDES, STORE, TOPOLOGY, key_of
+from tests.soak.foreign import ForeignTransaction
 from tests.soak.history import History, Seen
 from tests.soak.recording import (
     QUIET,
@@ -26,13 +27,16 @@ from tests.soak.recording import (
     read_journals,
     read_numbers,
 )
+from tests.soak.resources import ResourceRecorder, judge
 from tests.soak.schedule import WORKERS, Fault, sharing
 from tests.soak.segments import offsets_in, outputs_in
 from tests.soak.workers import Workers
 from tests.support.pipeline import Pipeline, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
 
-PARTITIONS = 4
+PARTITIONS = 5
+RESOURCES = "resources.csv"
+"""Name of the file with the memory, descriptors and threads of each worker."""
 CATCH_UP_SECONDS = 600.0
 STOP_SECONDS = 180.0
 BROKER = {
@@ -91,6 +95,7 @@ class Result:
     inputs: int
     outputs: int
     catch_up_seconds: float
+    resources: str = ""
 
     @property
     def clean(self) -> bool:
@@ -104,6 +109,7 @@ class Result:
             + ", ".join(f"{way} {count}" for way, count in sorted(ways.items())),
             "workers that ended meanwhile, by exit code: "
             + (", ".join(f"{c}: {n}" for c, n in Counter(self.exit_codes).items()) or "none"),
+            self.resources,
             *self.complaints,
         ]
         for kind, count in Counter(anomaly.kind for anomaly in self.anomalies).items():
@@ -125,7 +131,7 @@ def soak(settings: Settings, directory: Path, say: Callable[[str], None]) -> Res
 
 
 class _Feeder(Background):
-    """Writes numbers into the input, spread over its partitions."""
+    """Writes numbers into the input, each under its key."""
 
     def __init__(self, pipeline: Pipeline, records_per_second: int) -> None:
         super().__init__("feeder")
@@ -138,6 +144,7 @@ class _Feeder(Background):
                 "bootstrap.servers": pipeline.bootstrap_servers,
                 "enable.idempotence": True,
                 "delivery.timeout.ms": 120_000,
+                "partitioner": "murmur2_random",
             }
         )
         self._started = time.monotonic()
@@ -148,8 +155,7 @@ class _Feeder(Background):
             self._producer.produce(
                 self._topic,
                 json.dumps({"n": number}).encode(),
-                b"%d" % number,
-                number % PARTITIONS,
+                key_of(number),
                 on_delivery=_require_delivered,
             )
         self._fed = due
@@ -181,17 +187,26 @@ class _Soak:
             replication_factor=settings.nodes,
             outputs=dict.fromkeys(SIDES, 1),
         )
+        self._pipeline.apply()
         self._topics = {side: f"{self._pipeline.name}.{side}" for side in SIDES}
         self._workers = Workers(
             self._pipeline,
             cluster.bootstrap_servers,
-            WORKERS,
+            WORKERS + 1,
             partitions_per_producer=settings.partitions_per_producer,
             unprotected=settings.unprotected,
         )
         faults = settings.schedule(settings.seed, settings.seconds)
-        self._breaker = Breaker(faults, cluster, self._workers, say)
+        changelog = f"{self._pipeline.name}.{STORE}.changelog"
+        self._breaker = Breaker(
+            faults,
+            cluster,
+            self._workers,
+            say,
+            lambda: ForeignTransaction(cluster.direct, changelog, PARTITIONS),
+        )
         self._complaints: list[str] = []
+        self._resources = ResourceRecorder(self._workers.processes, directory / RESOURCES)
 
     def run(self) -> Result:
         pipeline, servers = self._pipeline, self._cluster.direct
@@ -203,6 +218,7 @@ class _Soak:
             )
             along = stack.enter_context(Reader(servers, self._topics, PARTITIONS))
             feeder = stack.enter_context(_Feeder(pipeline, self._settings.records_per_second))
+            stack.enter_context(self._resources)
             self._wait_until_committed(offsets, 1, CATCH_UP_SECONDS)
             self._breaker.run(self._settings.seconds, self._look_after)
             self._breaker.mend_everything()
@@ -210,9 +226,12 @@ class _Soak:
             inputs, mended = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
             self._catch_up(offsets, sum(map(len, inputs.values())))
             caught_up = time.monotonic()
+            self._resources.finish()
             self._complaints += self._workers.finish(STOP_SECONDS)
             history = self._history(inputs, along, offsets)
         self._complaints += self._tracebacks()
+        resources, rising = judge(self._resources.samples)
+        self._complaints += rising
         return Result(
             check(history),
             self._complaints,
@@ -221,6 +240,7 @@ class _Soak:
             sum(map(len, inputs.values())),
             len(history.committed),
             caught_up - mended,
+            resources,
         )
 
     def _look_after(self) -> None:

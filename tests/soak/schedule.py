@@ -25,7 +25,13 @@ REQUESTS = {
     "TxnOffsetCommit": TXN_OFFSET_COMMIT,
 }
 WORKERS = 3
-"""The last one is a supervisor with two children."""
+"""That faults are aimed at."""
+
+SUPERVISOR = WORKERS - 1
+"""Number of the worker that is a supervisor with two children."""
+
+SPARED = WORKERS
+"""Number of the worker that no fault is aimed at: it lives long enough to show what leaks."""
 
 FIRST_FAULT_SECONDS = 2.0
 
@@ -44,6 +50,8 @@ class Way(StrEnum):
     HOLD = "hold and deliver late"
     SWALLOW = "swallow the response to"
     BREAK = "break connections through proxy"
+    DAMAGE = "damage a store of killed worker"
+    HANG = "let a transaction hang in the changelog, and kill worker"
     KILL_BROKER = "kill broker"
     STOP_BROKER = "stop broker"
 
@@ -99,6 +107,8 @@ _DRAWS: dict[Way, _Draw] = {
     Way.HOLD: _some_request(*_LATE),
     Way.SWALLOW: _some_request(0.0),
     Way.BREAK: _some_broker(0.0),
+    Way.DAMAGE: _single_worker(0.0, 1.0, 9.0),
+    Way.HANG: _single_worker(1.0, 5.0, 16.0),
     Way.KILL_BROKER: _some_broker(0.0, 1.0, 5.0),
     Way.STOP_BROKER: _some_broker(0.5, 3.0, 6.0, 11.0),
 }
@@ -112,6 +122,8 @@ EVERYTHING: Mapping[Way, int] = {
     Way.HOLD: 14,
     Way.SWALLOW: 5,
     Way.BREAK: 3,
+    Way.DAMAGE: 2,
+    Way.HANG: 1,
     Way.KILL_BROKER: 1,
     Way.STOP_BROKER: 2,
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
+from tests.soak.schedule import SPARED, SUPERVISOR
+from tests.soak.stores import damage_a_store, remove_as_told
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 
 RESTART_SECONDS = 1.0
@@ -17,6 +21,8 @@ SETTINGS = (
     "worker.transaction_timeout_seconds=8",
     "kafka.request_timeout_seconds=5",
     "log.format=json",
+    # The smallest there is: buffers go to files often, and the memory that grows is full soon.
+    "state.cache_bytes=8388608",
 )
 SUPERVISED_CHILDREN = 2
 
@@ -46,7 +52,7 @@ class _Slot:
 
 
 class Workers:
-    """Workers by number; the last one is a supervisor.
+    """Workers by number; SUPERVISOR and SPARED of the schedule are two of these.
 
     Args:
         partitions_per_producer: how many partitions share one.
@@ -63,6 +69,8 @@ class Workers:
         unprotected: bool = False,
     ) -> None:
         self.ended: list[Ended] = []
+        self.removed: list[Path] = []
+        """Directories of damaged stores, removed as their message says."""
         self._pipeline = pipeline
         self._settings = [
             *SETTINGS,
@@ -95,6 +103,9 @@ class Workers:
             if slot.process is None and time.monotonic() >= slot.start_at:
                 slot.process = self._start(number)
         self.ended += ended
+        for one in ended:
+            if (removed := remove_as_told(one.process.log)) is not None:
+                self.removed.append(removed)
         return ended
 
     def kill(self, number: int, away_seconds: float) -> bool:
@@ -108,10 +119,17 @@ class Workers:
         slot.start_at = time.monotonic() + away_seconds - RESTART_SECONDS
         return True
 
+    def damage(self, number: int, away_seconds: float, rng: random.Random) -> str | None:
+        """SIGKILL a worker, and damage a file of what it leaves behind; return the damage."""
+        if not self.kill(number, away_seconds):
+            return None
+        return damage_a_store(sorted(self._pipeline.directory.glob("host*")), rng)
+
     def kill_child(self, index: int) -> bool:
         """SIGKILL a child of the supervisor, which starts it again."""
-        process = self._slots[-1].process
-        if process is None or self._slots[-1].stopped:
+        slot = self._slots[SUPERVISOR]
+        process = slot.process
+        if process is None or slot.stopped:
             return False
         with suppress(psutil.NoSuchProcess):  # it may end at any moment, and so may they
             children = psutil.Process(process.process.pid).children()
@@ -154,6 +172,15 @@ class Workers:
         slot.process = self._start(number, {"XDG_STATE_HOME": elsewhere})
         return True
 
+    def processes(self) -> list[tuple[str, int]]:
+        """Return each process that runs, children of the supervisor included, with its worker."""
+        return [
+            (str(number), member.pid)
+            for number, slot in enumerate(self._slots)
+            for process in _running(slot)
+            for member in _family(process)
+        ]
+
     def finish(self, seconds: float) -> list[str]:
         """Ask everyone to end, and return what did not go well."""
         for number, slot in enumerate(self._slots):
@@ -181,11 +208,12 @@ class Workers:
             _signal(slot.family, signal.SIGKILL)
 
     def _start(self, number: int, environment: dict[str, str] | None = None) -> WorkerProcess:
-        supervised = number == len(self._slots) - 1
+        supervised = number == SUPERVISOR
         arguments = ["--processes", str(SUPERVISED_CHILDREN)] if supervised else []
         return self._pipeline.start_worker(
             *arguments,
-            instance=f"worker{number}",
+            # Partitions go by name: the spared one has the first, and never is without.
+            instance="spared" if number == SPARED else f"worker{number}",
             settings=[*self._settings, f"worker.commit_turns={1 + number % 2}"],
             environment={**self._environment, **(environment or {})},
         )
