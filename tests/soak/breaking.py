@@ -15,12 +15,14 @@ from confluent_kafka import KafkaException
 
 from eosframework.embedded.node import Node
 from tests.soak.foreign import ForeignTransaction
-from tests.soak.schedule import REQUESTS, Fault, Way
+from tests.soak.schedule import ASLEEP, EACH_MINUTE, REQUESTS, Fault, Way
 from tests.soak.workers import Workers
 from tests.support.proxied import ProxiedCluster
 from tests.support.proxy import HeldRequest
 
 WAIT_FOR_REQUEST_SECONDS = 5.0
+
+RETRY_SECONDS = 0.5
 
 
 class Late(HeldRequest):
@@ -56,6 +58,8 @@ class Breaker:
     Args:
         say: takes one line for each thing that happened.
         hang: opens a transaction in the application's changelog.
+        fence: runs an operator's commands while no worker runs.
+        late: does something to the application that starts at the end; False: it is busy.
     """
 
     def __init__(
@@ -65,13 +69,19 @@ class Breaker:
         workers: Workers,
         say: Callable[[str], None],
         hang: Callable[[], ForeignTransaction],
+        fence: Callable[[], object],
+        late: Callable[[str], bool],
     ) -> None:
         self.fired: list[Fault] = []
         self._cluster = cluster
         self._workers = workers
         self._say = say
         self._hang = hang
+        self._fence = fence
+        self._late = late
+        self.complaints: list[str] = []
         self._mending = threading.Event()
+        self._mending_broker = threading.Lock()
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._aside_threads: list[threading.Thread] = []
@@ -97,12 +107,14 @@ class Breaker:
         self._mending.set()
         self._cluster.holds.clear()
         self._due.clear()
-        for thread in self._aside_threads:
-            thread.join()
+        # An operator's command waits for the brokers.
         for node in self._cluster.cluster.nodes:
             self._mend_broker(node)
+        for thread in self._aside_threads:
+            thread.join()
         for transaction in self._still_hanging:
             transaction.end_by_command()
+        self._workers.come_back()
         for number in range(len(self._workers)):
             self._workers.resume(number)
 
@@ -122,12 +134,25 @@ class Breaker:
         if fault.way in (Way.HOLD, Way.SWALLOW):
             self._break_request(fault)
             return
-        if fault.way is Way.HANG:
-            self._aside(lambda: self._hang_in_changelog(fault))
-            return
-        fired = self._break_process(fault)
+        aside = {
+            Way.HANG: self._hang_in_changelog,
+            Way.LATE: self._change_late,
+            Way.OFFLINE: self._operate,
+        }
+        if fault.way is Way.OFFLINE and not self._workers.go_offline(fault.target == ASLEEP):
+            self._record(fault, fired=False)
+        elif fault.way in aside:
+            self._aside(lambda: aside[fault.way](fault))
+        else:
+            self._record(fault, fired=self._break_process(fault))
+
+    def _record(self, fault: Fault, *, fired: bool) -> None:
+        """Keep what fired; what each minute has comes later if it is not possible now."""
         if fired:
             self.fired.append(fault)
+        elif fault.way in EACH_MINUTE:
+            self._later(RETRY_SECONDS, lambda: self._break(fault))
+            return
         self._tell(fault if fired else f"{fault}: not possible now")
 
     def _break_process(self, fault: Fault) -> bool:
@@ -173,11 +198,12 @@ class Breaker:
         return True
 
     def _mend_broker(self, node: Node) -> None:
-        if node.id in self._broken_nodes:
-            node.resume()
-            node.start()
-            self._broken_nodes.discard(node.id)
-            self._tell(f"broker {node.id} is back")
+        with self._mending_broker:
+            if node.id in self._broken_nodes:
+                node.resume()
+                node.start()
+                self._broken_nodes.discard(node.id)
+                self._tell(f"broker {node.id} is back")
 
     def _aside(self, action: Callable[[], object]) -> None:
         """Do what takes a while on a thread of its own; the schedule goes on."""
@@ -185,18 +211,37 @@ class Breaker:
         self._aside_threads.append(thread)
         thread.start()
 
+    def _change_late(self, fault: Fault) -> None:
+        """Start, kill, stop or reset the application that starts at the end."""
+        try:
+            done = self._late(str(fault.target))
+        except AssertionError as error:
+            self.complaints.append(f"{fault}: {error}")
+            return
+        self._record(fault, fired=done)
+
+    def _operate(self, fault: Fault) -> None:
+        """Run commands while all workers are away, and let them come back."""
+        try:
+            self._fence()
+            self._record(fault, fired=True)
+        except AssertionError as error:
+            self.complaints.append(f"{fault}: {error}")
+        finally:
+            self._later(0.0, self._workers.come_back)
+
     def _hang_in_changelog(self, fault: Fault) -> None:
         """Leave a transaction open while workers restore; then abort it in one of two ways."""
         number: Any = fault.target
         try:
             transaction = self._hang()
         except (AssertionError, KafkaException) as error:
-            self._tell(f"{fault}: not possible now ({error})")
+            self._tell(f"{fault}: {error}")
+            self._record(fault, fired=False)
             return
         # Workers are the affair of the schedule's own thread.
         self._later(0.0, lambda: self._workers.kill(number, 0.0))
-        self.fired.append(fault)
-        self._tell(fault)
+        self._record(fault, fired=True)
         self._mending.wait(fault.for_seconds)
         end = transaction.end_by_command if round(fault.at_seconds) % 2 else transaction.end
         try:

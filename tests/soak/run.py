@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.soak.checker import Anomaly, check
 from tests.soak.effects import SIDES, STORE, TOPOLOGY, key_of
 from tests.soak.foreign import ForeignTransaction
 from tests.soak.history import History, Seen
+from tests.soak.latecomer import Latecomer
+from tests.soak.operating import Operator
 from tests.soak.recording import (
     QUIET,
     Background,
@@ -30,7 +33,7 @@ from tests.soak.recording import (
 from tests.soak.resources import ResourceRecorder, judge
 from tests.soak.schedule import WORKERS, Fault, sharing
 from tests.soak.segments import offsets_in, outputs_in
-from tests.soak.workers import Workers
+from tests.soak.workers import SETTINGS, Workers
 from tests.support.pipeline import Pipeline, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
 
@@ -197,6 +200,15 @@ class _Soak:
             unprotected=settings.unprotected,
         )
         faults = settings.schedule(settings.seed, settings.seconds)
+        self._late = Latecomer(
+            cluster.direct,
+            self._pipeline.source,
+            PARTITIONS,
+            f"late.s{settings.seed}",
+            directory / "late",
+        )
+        sharing = f"worker.partitions_per_producer={settings.partitions_per_producer}"
+        operator = Operator(self._pipeline, [*SETTINGS, sharing])
         changelog = f"{self._pipeline.name}.{STORE}.changelog"
         self._breaker = Breaker(
             faults,
@@ -204,6 +216,8 @@ class _Soak:
             self._workers,
             say,
             lambda: ForeignTransaction(cluster.direct, changelog, PARTITIONS),
+            lambda: operator.fence(self._pipeline.source),
+            self._late.act,
         )
         self._complaints: list[str] = []
         self._resources = ResourceRecorder(self._workers.processes, directory / RESOURCES)
@@ -213,6 +227,8 @@ class _Soak:
         self._say(f"partitions per producer: {self._settings.partitions_per_producer}")
         with ExitStack() as stack:
             stack.callback(self._workers.end)
+            stack.callback(self._late.end)
+            late = stack.enter_context(ThreadPoolExecutor(1))
             offsets = stack.enter_context(
                 OffsetPoller(servers, pipeline.name, pipeline.source, PARTITIONS)
             )
@@ -224,12 +240,14 @@ class _Soak:
             self._breaker.mend_everything()
             feeder.finish()
             inputs, mended = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
+            judged = late.submit(self._late.finish, inputs)
             self._catch_up(offsets, sum(map(len, inputs.values())))
             caught_up = time.monotonic()
+            self._complaints += judged.result()
             self._resources.finish()
             self._complaints += self._workers.finish(STOP_SECONDS)
             history = self._history(inputs, along, offsets)
-        self._complaints += self._tracebacks()
+        self._complaints += [*self._breaker.complaints, *self._tracebacks()]
         resources, rising = judge(self._resources.samples)
         self._complaints += rising
         return Result(
@@ -320,7 +338,7 @@ class _Soak:
     def _tracebacks(self) -> list[str]:
         return [
             f"a traceback in {worker.log_file}"
-            for worker in self._pipeline.workers
+            for worker in [*self._pipeline.workers, *self._late.workers]
             if "Traceback" in worker.log
         ]
 

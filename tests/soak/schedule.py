@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from tests.support.proxy import (
     ADD_OFFSETS,
@@ -35,6 +36,9 @@ SPARED = WORKERS
 
 FIRST_FAULT_SECONDS = 2.0
 
+STOPPED, ASLEEP = "are stopped", "sleep"
+"""How workers are away while an operator's commands run."""
+
 SHARING = (1, 1, 2, 3)
 """How many partitions may share a producer; half of all runs have producers of their own."""
 
@@ -52,6 +56,8 @@ class Way(StrEnum):
     BREAK = "break connections through proxy"
     DAMAGE = "damage a store of killed worker"
     HANG = "let a transaction hang in the changelog, and kill worker"
+    LATE = "start the application that starts at the end, or"
+    OFFLINE = "set the positions where they are, while all workers"
     KILL_BROKER = "kill broker"
     STOP_BROKER = "stop broker"
 
@@ -62,7 +68,7 @@ class Fault:
 
     Args:
         at_seconds: after the start of the schedule.
-        target: number of the worker or broker, or the name of a request.
+        target: number of the worker or broker, the name of a request, or the rest of the way.
         for_seconds: until it is mended: restarted, continued, delivered.
     """
 
@@ -109,6 +115,8 @@ _DRAWS: dict[Way, _Draw] = {
     Way.BREAK: _some_broker(0.0),
     Way.DAMAGE: _single_worker(0.0, 1.0, 9.0),
     Way.HANG: _single_worker(1.0, 5.0, 16.0),
+    Way.LATE: lambda rng, nodes: (rng.choice(("kill", "kill", "leave", "replay", "reset")), 0.0),
+    Way.OFFLINE: lambda rng, nodes: (rng.choice((STOPPED, ASLEEP)), 0.0),
     Way.KILL_BROKER: _some_broker(0.0, 1.0, 5.0),
     Way.STOP_BROKER: _some_broker(0.5, 3.0, 6.0, 11.0),
 }
@@ -124,10 +132,17 @@ EVERYTHING: Mapping[Way, int] = {
     Way.BREAK: 3,
     Way.DAMAGE: 2,
     Way.HANG: 1,
+    Way.LATE: 2,
     Way.KILL_BROKER: 1,
     Way.STOP_BROKER: 2,
 }
 """How often each way is drawn, in proportion."""
+
+EACH_MINUTE = (Way.DAMAGE, Way.HANG, Way.LATE, Way.LATE, Way.OFFLINE)
+"""Besides, each minute has one of each of these."""
+
+LAST_OF_MINUTE_SECONDS = 50.0
+"""They come before that, so that the minute has time for them."""
 
 
 def sharing(seed: int) -> int:
@@ -172,6 +187,18 @@ def everything(
             target, for_seconds = _DRAWS[way](rng, nodes)
             faults.append(Fault(at_seconds, way, target, for_seconds))
             at_seconds = round(at_seconds + rng.choice((0.2, 0.5, 1.0, 2.0, 3.0, 5.0)), 2)
-        return tuple(faults)
+        faults += _of_each_minute(seed, seconds, nodes)
+        return tuple(sorted(faults, key=lambda fault: fault.at_seconds))
 
     return draw
+
+
+def _of_each_minute(seed: int, seconds: float, nodes: int) -> list[Fault]:
+    """Return what each minute has whatever else is drawn; an incomplete one has a part of it."""
+    faults: list[Fault] = []
+    for minute in range(ceil(seconds / 60)):
+        rng = random.Random(f"{seed} minute {minute}")
+        for way in EACH_MINUTE:
+            at_seconds = round(rng.uniform(FIRST_FAULT_SECONDS, LAST_OF_MINUTE_SECONDS), 2)
+            faults.append(Fault(60 * minute + at_seconds, way, *_DRAWS[way](rng, nodes)))
+    return [fault for fault in faults if fault.at_seconds < seconds]

@@ -81,6 +81,7 @@ class Workers:
         if unprotected:
             self._environment["EOS_TEST_UNPROTECTED"] = "1"
         self._slots = [_Slot() for _ in range(count)]
+        self._offline = False
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -100,7 +101,7 @@ class Workers:
                     ended.append(Ended(number, code, other))
             if slot.process is None and slot.others:
                 slot.process = slot.others.pop()
-            if slot.process is None and time.monotonic() >= slot.start_at:
+            if slot.process is None and time.monotonic() >= slot.start_at and not self._offline:
                 slot.process = self._start(number)
         self.ended += ended
         for one in ended:
@@ -111,7 +112,7 @@ class Workers:
     def kill(self, number: int, away_seconds: float) -> bool:
         """SIGKILL a worker, and let it come back after a while."""
         slot = self._slots[number]
-        if slot.process is None:
+        if slot.process is None or self._offline:
             return False
         slot.family += _family(slot.process)
         slot.process.process.kill()
@@ -129,7 +130,7 @@ class Workers:
         """SIGKILL a child of the supervisor, which starts it again."""
         slot = self._slots[SUPERVISOR]
         process = slot.process
-        if process is None or slot.stopped:
+        if process is None or slot.stopped or self._offline:
             return False
         with suppress(psutil.NoSuchProcess):  # it may end at any moment, and so may they
             children = psutil.Process(process.process.pid).children()
@@ -141,14 +142,20 @@ class Workers:
     def stop(self, number: int) -> bool:
         """SIGSTOP a worker, children included."""
         slot = self._slots[number]
-        if slot.process is None or slot.stopped:
+        if slot.process is None or slot.stopped or self._offline:
             return False
+        return self._stop(slot)
+
+    def _stop(self, slot: _Slot) -> bool:
+        assert slot.process is not None
         slot.stopped = True
         slot.family += _family(slot.process)
         return _signal(slot.family, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """SIGCONT a worker that was stopped."""
+        """SIGCONT a worker that was stopped, unless all are to be away."""
+        if self._offline:
+            return
         slot = self._slots[number]
         _signal(slot.family, signal.SIGCONT)
         slot.stopped = False
@@ -156,7 +163,7 @@ class Workers:
     def leave(self, number: int, away_seconds: float) -> bool:
         """SIGTERM a worker, and let it come back after a while."""
         slot = self._slots[number]
-        if slot.process is None or slot.stopped:
+        if slot.process is None or slot.stopped or self._offline:
             return False
         slot.process.signal(signal.SIGTERM)
         slot.start_at = time.monotonic() + away_seconds
@@ -165,12 +172,34 @@ class Workers:
     def twin(self, number: int) -> bool:
         """Start a second worker of the same name, as on another host; the first is to give way."""
         slot = self._slots[number]
-        if slot.process is None or slot.others:
+        if slot.process is None or slot.others or self._offline:
             return False
         slot.others.append(slot.process)
         elsewhere = str(self._pipeline.directory / f"host{len(self._pipeline.workers)}")
         slot.process = self._start(number, {"XDG_STATE_HOME": elsewhere})
         return True
+
+    def go_offline(self, asleep: bool) -> bool:
+        """Stop every worker, or send it to sleep, and start none until `come_back`."""
+        if self._offline:
+            return False
+        for slot in self._slots:
+            for process in _running(slot):
+                if not asleep:
+                    process.signal(signal.SIGTERM)
+                elif process is slot.process and not slot.stopped:
+                    self._stop(slot)
+                else:
+                    slot.family += (family := _family(process))
+                    _signal(family, signal.SIGSTOP)
+        self._offline = True
+        return True
+
+    def come_back(self) -> None:
+        """Let workers run again after `go_offline`."""
+        self._offline = False
+        for number in range(len(self)):
+            self.resume(number)
 
     def processes(self) -> list[tuple[str, int]]:
         """Return each process that runs, children of the supervisor included, with its worker."""
