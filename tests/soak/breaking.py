@@ -24,6 +24,8 @@ WAIT_FOR_REQUEST_SECONDS = 5.0
 
 RETRY_SECONDS = 0.5
 
+_COMES_LATER = {way for way, _, _ in EACH_MINUTE}
+
 
 class Late(HeldRequest):
     """A request that is held until it is late; one that has not come in time is let pass."""
@@ -150,7 +152,7 @@ class Breaker:
         """Keep what fired; what each minute has comes later if it is not possible now."""
         if fired:
             self.fired.append(fault)
-        elif fault.way in EACH_MINUTE:
+        elif fault.way in _COMES_LATER:
             self._later(RETRY_SECONDS, lambda: self._break(fault))
             return
         self._tell(fault if fired else f"{fault}: not possible now")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -138,11 +138,15 @@ EVERYTHING: Mapping[Way, int] = {
 }
 """How often each way is drawn, in proportion."""
 
-EACH_MINUTE = (Way.DAMAGE, Way.HANG, Way.LATE, Way.LATE, Way.OFFLINE)
-"""Besides, each minute has one of each of these."""
-
-LAST_OF_MINUTE_SECONDS = 50.0
-"""They come before that, so that the minute has time for them."""
+EACH_MINUTE: Sequence[tuple[Way, float, float]] = (
+    (Way.DAMAGE, FIRST_FAULT_SECONDS, 20.0),
+    (Way.HANG, FIRST_FAULT_SECONDS, 45.0),
+    (Way.LATE, FIRST_FAULT_SECONDS, 20.0),
+    (Way.LATE, 25.0, 45.0),
+    (Way.OFFLINE, 25.0, 45.0),
+)
+"""Besides, each minute has one of each of these, between these seconds of it. A first start and the
+next thing that is done to that application are two; while no worker runs, no store is damaged."""
 
 
 def sharing(seed: int) -> int:
@@ -198,7 +202,7 @@ def _of_each_minute(seed: int, seconds: float, nodes: int) -> list[Fault]:
     faults: list[Fault] = []
     for minute in range(ceil(seconds / 60)):
         rng = random.Random(f"{seed} minute {minute}")
-        for way in EACH_MINUTE:
-            at_seconds = round(rng.uniform(FIRST_FAULT_SECONDS, LAST_OF_MINUTE_SECONDS), 2)
+        for way, first, last in EACH_MINUTE:
+            at_seconds = round(rng.uniform(first, last), 2)
             faults.append(Fault(60 * minute + at_seconds, way, *_DRAWS[way](rng, nodes)))
     return [fault for fault in faults if fault.at_seconds < seconds]

@@ -24,6 +24,9 @@ SETTINGS = (
     # The smallest there is: buffers go to files often, and the memory that grows is full soon.
     "state.cache_bytes=8388608",
 )
+LASTING = ("worker.transaction_timeout_seconds=30",)
+"""What lets the spared worker outlast each transaction that hangs in a changelog."""
+
 SUPERVISED_CHILDREN = 2
 
 
@@ -180,12 +183,15 @@ class Workers:
         return True
 
     def go_offline(self, asleep: bool) -> bool:
-        """Stop every worker, or send it to sleep, and start none until `come_back`."""
+        """Stop all workers but the spared one, which sleeps, or send all to sleep.
+
+        None is started until `come_back`.
+        """
         if self._offline:
             return False
         for slot in self._slots:
             for process in _running(slot):
-                if not asleep:
+                if not asleep and slot is not self._slots[SPARED]:
                     process.signal(signal.SIGTERM)
                 elif process is slot.process and not slot.stopped:
                     self._stop(slot)
@@ -243,7 +249,11 @@ class Workers:
             *arguments,
             # Partitions go by name: the spared one has the first, and never is without.
             instance="spared" if number == SPARED else f"worker{number}",
-            settings=[*self._settings, f"worker.commit_turns={1 + number % 2}"],
+            settings=[
+                *self._settings,
+                *(LASTING if number == SPARED else ()),
+                f"worker.commit_turns={1 + number % 2}",
+            ],
             environment={**self._environment, **(environment or {})},
         )
 
@@ -274,7 +284,9 @@ def _alive(family: list[psutil.Process]) -> list[psutil.Process]:
 def _signal(family: list[psutil.Process], number: signal.Signals) -> bool:
     reached = False
     for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-            reached = True
+        # psutil signals whatever has the number of a process that it has once found gone.
+        if process.is_running():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+                reached = True
     return reached
