@@ -134,8 +134,8 @@ class Latecomer:
             partitions=partitions,
             outputs={"copied": 1},
         )
-        self._pipeline.apply()
         self._operator = Operator(self._pipeline, SETTINGS)
+        self._operator.run("apply")
         self._actions: Mapping[str, Callable[[], None]] = {
             "kill": self._kill,
             "leave": self._leave,

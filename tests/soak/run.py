@@ -190,7 +190,9 @@ class _Soak:
             replication_factor=settings.nodes,
             outputs=dict.fromkeys(SIDES, 1),
         )
-        self._pipeline.apply()
+        sharing = f"worker.partitions_per_producer={settings.partitions_per_producer}"
+        operator = Operator(self._pipeline, [*SETTINGS, sharing])
+        operator.run("apply")
         self._topics = {side: f"{self._pipeline.name}.{side}" for side in SIDES}
         self._workers = Workers(
             self._pipeline,
@@ -207,8 +209,6 @@ class _Soak:
             f"late.s{settings.seed}",
             directory / "late",
         )
-        sharing = f"worker.partitions_per_producer={settings.partitions_per_producer}"
-        operator = Operator(self._pipeline, [*SETTINGS, sharing])
         changelog = f"{self._pipeline.name}.{STORE}.changelog"
         self._breaker = Breaker(
             faults,
