@@ -44,11 +44,17 @@ def test_a_cache_that_fills_is_no_trend() -> None:
     assert "over 600 s" in told
 
 
-@pytest.mark.parametrize(("seconds", "mib_per_hour"), [(600.0, 240.0), (HOUR, 40.0)])
+@pytest.mark.parametrize(("seconds", "mib_per_hour"), [(HOUR / 2, 80.0), (HOUR, 40.0)])
 def test_memory_that_rises_to_the_end_is_a_trend(seconds: float, mib_per_hour: float) -> None:
     _, rising = judge(life(seconds, lambda at: filling(at) + mib_per_hour * at / HOUR))
     assert len(rising) == 1
     assert "rss_bytes" in rising[0]
+
+
+def test_memory_is_not_judged_in_minutes() -> None:
+    told, rising = judge(life(600, lambda at: filling(at) + 240 * at / HOUR))
+    assert not rising
+    assert "rss_bytes" in told
 
 
 def test_threads_that_rise_to_the_end_are_a_trend() -> None:
