@@ -91,11 +91,11 @@ pin-images: .venv ## Write the digests of the images that docker/ uses behind th
 faults: .venv ## Run the tests that kill, stop and cut
 	$(PYTEST) tests/faults
 
-MINUTES ?= 5
+MINUTES ?= 10
 NODES ?= 1
 
 .PHONY: soak
-soak: .venv ## Break everything at random and check the history: MINUTES=5 SEED= NODES=1
+soak: .venv ## Break everything at random and check the history: MINUTES=10 SEED= NODES=1
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
 		$(if $(SEED),--seed $(SEED))
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.soak.run import Settings, soak
+from tests.soak.run import RESOURCES, Settings, soak
 from tests.soak.schedule import everything
 
 
@@ -22,6 +22,9 @@ def main() -> int:
     print(settings.command, flush=True)
     result = soak(settings, directory, lambda line: print(line, flush=True))
     print(result)
+    kept = Path(tempfile.gettempdir()) / f"soak-{seed}.csv"
+    shutil.copyfile(directory / RESOURCES, kept)
+    print(f"memory, descriptors and threads of each worker are in {kept}")
     if result.clean:
         shutil.rmtree(directory)
         return 0

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from eosframework.embedded.node import Node
-from tests.soak.schedule import REQUESTS, Fault, Way
+from tests.soak.foreign import ForeignTransaction
+from tests.soak.schedule import ASLEEP, EACH_MINUTE, REQUESTS, Fault, Way
 from tests.soak.workers import Workers
 from tests.support.proxied import ProxiedCluster
 from tests.support.proxy import HeldRequest
 
 WAIT_FOR_REQUEST_SECONDS = 5.0
+
+RETRY_SECONDS = 0.5
+
+_COMES_LATER = {way for way, _, _ in EACH_MINUTE}
 
 
 class Late(HeldRequest):
@@ -51,6 +59,9 @@ class Breaker:
 
     Args:
         say: takes one line for each thing that happened.
+        hang: opens a transaction in the application's changelog.
+        fence: runs an operator's commands while no worker runs.
+        late: does something to the application that starts at the end; False: it is busy.
     """
 
     def __init__(
@@ -59,15 +70,25 @@ class Breaker:
         cluster: ProxiedCluster,
         workers: Workers,
         say: Callable[[str], None],
+        hang: Callable[[], ForeignTransaction],
+        fence: Callable[[], object],
+        late: Callable[[str], bool],
     ) -> None:
         self.fired: list[Fault] = []
         self._cluster = cluster
         self._workers = workers
         self._say = say
+        self._hang = hang
+        self._fence = fence
+        self._late = late
+        self.complaints: list[str] = []
+        self._mending = threading.Event()
+        self._mending_broker = threading.Lock()
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._aside_threads: list[threading.Thread] = []
         self._broken_nodes: set[int] = set()
+        self._still_hanging: list[ForeignTransaction] = []
         self._started = 0.0
         for fault in faults:
             self._at(fault.at_seconds, lambda fault=fault: self._break(fault))
@@ -85,12 +106,17 @@ class Breaker:
 
     def mend_everything(self) -> None:
         """Bring back whatever is broken, and let everything arrive that is held."""
+        self._mending.set()
         self._cluster.holds.clear()
         self._due.clear()
-        for thread in self._aside_threads:
-            thread.join()
+        # An operator's command waits for the brokers.
         for node in self._cluster.cluster.nodes:
             self._mend_broker(node)
+        for thread in self._aside_threads:
+            thread.join()
+        for transaction in self._still_hanging:
+            transaction.end_by_command()
+        self._workers.come_back()
         for number in range(len(self._workers)):
             self._workers.resume(number)
 
@@ -110,9 +136,25 @@ class Breaker:
         if fault.way in (Way.HOLD, Way.SWALLOW):
             self._break_request(fault)
             return
-        fired = self._break_process(fault)
+        aside = {
+            Way.HANG: self._hang_in_changelog,
+            Way.LATE: self._change_late,
+            Way.OFFLINE: self._operate,
+        }
+        if fault.way is Way.OFFLINE and not self._workers.go_offline(fault.target == ASLEEP):
+            self._record(fault, fired=False)
+        elif fault.way in aside:
+            self._aside(lambda: aside[fault.way](fault))
+        else:
+            self._record(fault, fired=self._break_process(fault))
+
+    def _record(self, fault: Fault, *, fired: bool) -> None:
+        """Keep what fired; what each minute has comes later if it is not possible now."""
         if fired:
             self.fired.append(fault)
+        elif fault.way in _COMES_LATER:
+            self._later(RETRY_SECONDS, lambda: self._break(fault))
+            return
         self._tell(fault if fired else f"{fault}: not possible now")
 
     def _break_process(self, fault: Fault) -> bool:
@@ -129,6 +171,11 @@ class Breaker:
                 return self._workers.leave(number, fault.for_seconds)
             case Way.TWIN:
                 return self._workers.twin(number)
+            case Way.DAMAGE:
+                rng = random.Random(f"{fault.at_seconds} damage")
+                done = self._workers.damage(number, fault.for_seconds, rng)
+                self._tell(f"        {done}")
+                return done is not None
             case Way.BREAK:
                 self._cluster.proxies[number].break_connections()
                 return True
@@ -153,17 +200,59 @@ class Breaker:
         return True
 
     def _mend_broker(self, node: Node) -> None:
-        if node.id in self._broken_nodes:
-            node.resume()
-            node.start()
-            self._broken_nodes.discard(node.id)
-            self._tell(f"broker {node.id} is back")
+        with self._mending_broker:
+            if node.id in self._broken_nodes:
+                node.resume()
+                node.start()
+                self._broken_nodes.discard(node.id)
+                self._tell(f"broker {node.id} is back")
 
     def _aside(self, action: Callable[[], object]) -> None:
         """Do what takes a while on a thread of its own; the schedule goes on."""
         thread = threading.Thread(target=action, daemon=True)
         self._aside_threads.append(thread)
         thread.start()
+
+    def _change_late(self, fault: Fault) -> None:
+        """Start, kill, stop or reset the application that starts at the end."""
+        try:
+            done = self._late(str(fault.target))
+        except AssertionError as error:
+            self.complaints.append(f"{fault}: {error}")
+            return
+        self._record(fault, fired=done)
+
+    def _operate(self, fault: Fault) -> None:
+        """Run commands while all workers are away, and let them come back."""
+        try:
+            self._fence()
+            self._record(fault, fired=True)
+        except AssertionError as error:
+            self.complaints.append(f"{fault}: {error}")
+        finally:
+            self._later(0.0, self._workers.come_back)
+
+    def _hang_in_changelog(self, fault: Fault) -> None:
+        """Leave a transaction open while workers restore; then abort it in one of two ways."""
+        number: Any = fault.target
+        try:
+            transaction = self._hang()
+        except (AssertionError, KafkaException) as error:
+            self._tell(f"{fault}: {error}")
+            self._record(fault, fired=False)
+            return
+        # Workers are the affair of the schedule's own thread.
+        self._later(0.0, lambda: self._workers.kill(number, 0.0))
+        self._record(fault, fired=True)
+        self._mending.wait(fault.for_seconds)
+        end = transaction.end_by_command if round(fault.at_seconds) % 2 else transaction.end
+        try:
+            end()
+        except (AssertionError, KafkaException) as error:
+            self._tell(f"{transaction.transactional_id} is not aborted yet: {error}")
+            self._still_hanging.append(transaction)
+        else:
+            self._tell(f"{transaction.transactional_id} is aborted")
 
     def _break_request(self, fault: Fault) -> None:
         key = REQUESTS[str(fault.target)]

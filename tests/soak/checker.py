@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.soak.effects import expected_effects
+from tests.soak.effects import expected_effects, expected_totals
 from tests.soak.history import History, Input, Lane, Outcome, Producer, Seen
 
 
@@ -28,6 +28,7 @@ class Kind(StrEnum):
     HANGING = "hanging transaction"
     DISAGREEMENT = "readers disagree"
     UNEXPECTED = "unexpected output"
+    WRONG_STATE = "wrong state"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def check(history: History) -> list[Anomaly]:
         _went_back,
         _hanging,
         _disagreements,
+        _wrong_totals,
     )
     return [anomaly for one in checks for anomaly in one(index)]
 
@@ -271,6 +273,20 @@ def _disagreements(index: _Index) -> Iterator[Anomaly]:
                     f"{lane[0]}[{lane[1]}]: the final reader has {len(mine)} records, {other} "
                     f"{len(theirs)}; they differ from record {at} on",
                 )
+
+
+def _wrong_totals(index: _Index) -> Iterator[Anomaly]:
+    """An output does not carry the total that the inputs of its key make."""
+    totals = {p: expected_totals(numbers) for p, numbers in index.history.inputs.items()}
+    for seen in index.history.committed:
+        if index.number(seen.input) is None:
+            continue
+        expected = totals[seen.input.partition][seen.input.offset]
+        if seen.total != expected:
+            yield Anomaly(
+                Kind.WRONG_STATE,
+                f"{seen} of {seen.input} carries {seen.total}; its key's inputs make {expected}",
+            )
 
 
 def _by_lane(got: Sequence[Seen]) -> Mapping[Lane, list[Seen]]:

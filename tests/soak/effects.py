@@ -3,8 +3,13 @@
 Every call of the function has an id of its own, which its outputs carry and its process's journal
 lists: so two calls for one input are told apart, whichever of them becomes visible.
 
+The function keeps a total for each key, and every output carries the total that its input made.
+The outputs show a store that was ahead of the committed offsets, behind them, damaged, or changed
+by a transaction that was aborted.
+
 Some numbers are trouble by themselves: the function is slow with them, their outputs are large, or
-larger than their topics take, so that the brokers refuse them and the input is skipped.
+larger than their topics take, so that the brokers refuse them and the input is skipped, without a
+trace in its key's total.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +34,17 @@ streams:
   spread:
     from: numbers
     on_error: skip
-    steps: [{flat_map: "tests.soak.effects:spread"}]
+    steps:
+      - process: {call: "tests.soak.effects:spread", stores: {totals: {value: json}}}
     to:
       - {topic_from: "tests.soak.effects:chosen", topics: [NAME.left, NAME.right], value: json}
 """
 
+STORE = "spread.totals"
+"""The store of the totals, as its changelog topic calls it."""
+
+KEYS = 40
+"""So many keys have a total."""
 
 SLOW, SLOW_SECONDS = 331, 0.25
 """Of so many numbers one takes so long."""
@@ -52,9 +63,42 @@ class Effect(NamedTuple):
     key: bytes
 
 
+class Total(NamedTuple):
+    """The state of a key."""
+
+    count: int
+    sum: int
+
+    def add(self, number: int) -> Total:
+        """Return the total after one more input."""
+        return Total(self.count + 1, self.sum + number)
+
+
+def key_of(number: int) -> bytes:
+    """Return the key of an input."""
+    return b"%d" % (number % KEYS)
+
+
 def expected_effects(number: int) -> list[Effect]:
     """Return the outputs of an input: none, two or three, in both topics and several partitions."""
-    return [] if _padding(number) == REFUSED_BYTES else _effects(number)
+    return [] if is_refused(number) else _effects(number)
+
+
+def expected_totals(numbers: Sequence[int]) -> list[Total]:
+    """Return the total of its key behind each input of a partition."""
+    totals: dict[bytes, Total] = {}
+    found: list[Total] = []
+    for number in numbers:
+        key = key_of(number)
+        before = totals.get(key, Total(0, 0))
+        totals[key] = before if is_refused(number) else before.add(number)
+        found.append(totals[key])
+    return found
+
+
+def is_refused(number: int) -> bool:
+    """Tell whether the brokers refuse an input's outputs, so that it is skipped."""
+    return _padding(number) == REFUSED_BYTES and bool(_effects(number))
 
 
 def _effects(number: int) -> list[Effect]:
@@ -77,22 +121,26 @@ def _noise(number: int) -> str:
     return base64.b64encode(data).decode()
 
 
-def spread(record: Any) -> Iterator[Any]:
-    """Make the outputs of an input; called by the worker."""
+def spread(record: Any, context: Any) -> list[Any]:
+    """Add an input to its key's total, and make its outputs; called by the worker."""
     attempt = _journal(os.getpid()).begin(record.partition, record.offset)
     number = record.value["n"]
+    store = context.store("totals")
+    total = Total(**store.get(record.key, {"count": 0, "sum": 0})).add(number)
+    store.put(record.key, total._asdict())
     if number % SLOW == 0:
         time.sleep(SLOW_SECONDS)
-    for index, effect in enumerate(_effects(number)):
-        made = {
-            "partition": record.partition,
-            "offset": record.offset,
-            "index": index,
-            "attempt": attempt,
-            "side": effect.side,
-            "padding": _noise(number),
-        }
-        yield record.replace(key=effect.key, value=made)
+    made = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "attempt": attempt,
+        "total": list(total),
+        "padding": _noise(number),
+    }
+    return [
+        record.replace(key=effect.key, value={**made, "index": index, "side": effect.side})
+        for index, effect in enumerate(_effects(number))
+    ]
 
 
 def chosen(record: Any) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from tests.soak.effects import Total
+
 Lane = tuple[str, int]
 """An output partition: the topic's side, and its number."""
 
@@ -32,6 +34,8 @@ class Seen(NamedTuple):
     """Which of its input's outputs it is, from 0."""
     attempt: str
     """Id of the call that made it: PROCESS.NUMBER."""
+    total: Total
+    """The total of its input's key, as the call left it."""
 
     @property
     def lane(self) -> Lane:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from kafka import KafkaAdminClient
 
+from tests.soak.effects import Total
 from tests.soak.history import Input, Polled, Seen
 from tests.support.messages import position_of
 
@@ -247,4 +248,5 @@ def _seen(side: str, partition: int, offset: int, value: bytes | None) -> Seen:
         Input(made["partition"], made["offset"]),
         made["index"],
         made["attempt"],
+        Total(*made["total"]),
     )

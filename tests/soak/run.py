@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,11 @@ from confluent_kafka import KafkaError, Producer
 
 from tests.soak.breaking import Breaker
 from tests.soak.checker import Anomaly, check
-from tests.soak.effects import SIDES, TOPOLOGY
+from tests.soak.effects import SIDES, STORE, TOPOLOGY, key_of
+from tests.soak.foreign import ForeignTransaction
 from tests.soak.history import History, Seen
+from tests.soak.latecomer import Latecomer
+from tests.soak.operating import Operator
 from tests.soak.recording import (
     QUIET,
     Background,
@@ -26,13 +30,16 @@ from tests.soak.recording import (
     read_journals,
     read_numbers,
 )
+from tests.soak.resources import ResourceRecorder, judge
 from tests.soak.schedule import WORKERS, Fault, sharing
 from tests.soak.segments import offsets_in, outputs_in
-from tests.soak.workers import Workers
+from tests.soak.workers import SETTINGS, Workers
 from tests.support.pipeline import Pipeline, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka
 
-PARTITIONS = 4
+PARTITIONS = 5
+RESOURCES = "resources.csv"
+"""Name of the file with the memory, descriptors and threads of each worker."""
 CATCH_UP_SECONDS = 600.0
 STOP_SECONDS = 180.0
 BROKER = {
@@ -91,6 +98,7 @@ class Result:
     inputs: int
     outputs: int
     catch_up_seconds: float
+    resources: str = ""
 
     @property
     def clean(self) -> bool:
@@ -104,6 +112,7 @@ class Result:
             + ", ".join(f"{way} {count}" for way, count in sorted(ways.items())),
             "workers that ended meanwhile, by exit code: "
             + (", ".join(f"{c}: {n}" for c, n in Counter(self.exit_codes).items()) or "none"),
+            self.resources,
             *self.complaints,
         ]
         for kind, count in Counter(anomaly.kind for anomaly in self.anomalies).items():
@@ -125,7 +134,7 @@ def soak(settings: Settings, directory: Path, say: Callable[[str], None]) -> Res
 
 
 class _Feeder(Background):
-    """Writes numbers into the input, spread over its partitions."""
+    """Writes numbers into the input, each under its key."""
 
     def __init__(self, pipeline: Pipeline, records_per_second: int) -> None:
         super().__init__("feeder")
@@ -138,6 +147,7 @@ class _Feeder(Background):
                 "bootstrap.servers": pipeline.bootstrap_servers,
                 "enable.idempotence": True,
                 "delivery.timeout.ms": 120_000,
+                "partitioner": "murmur2_random",
             }
         )
         self._started = time.monotonic()
@@ -148,8 +158,7 @@ class _Feeder(Background):
             self._producer.produce(
                 self._topic,
                 json.dumps({"n": number}).encode(),
-                b"%d" % number,
-                number % PARTITIONS,
+                key_of(number),
                 on_delivery=_require_delivered,
             )
         self._fed = due
@@ -181,38 +190,66 @@ class _Soak:
             replication_factor=settings.nodes,
             outputs=dict.fromkeys(SIDES, 1),
         )
+        sharing = f"worker.partitions_per_producer={settings.partitions_per_producer}"
+        operator = Operator(self._pipeline, [*SETTINGS, sharing])
+        operator.run("apply")
         self._topics = {side: f"{self._pipeline.name}.{side}" for side in SIDES}
         self._workers = Workers(
             self._pipeline,
             cluster.bootstrap_servers,
-            WORKERS,
+            WORKERS + 1,
             partitions_per_producer=settings.partitions_per_producer,
             unprotected=settings.unprotected,
         )
         faults = settings.schedule(settings.seed, settings.seconds)
-        self._breaker = Breaker(faults, cluster, self._workers, say)
+        self._late = Latecomer(
+            cluster.direct,
+            self._pipeline.source,
+            PARTITIONS,
+            f"late.s{settings.seed}",
+            directory / "late",
+        )
+        changelog = f"{self._pipeline.name}.{STORE}.changelog"
+        self._breaker = Breaker(
+            faults,
+            cluster,
+            self._workers,
+            say,
+            lambda: ForeignTransaction(cluster.direct, changelog, PARTITIONS),
+            lambda: operator.fence(self._pipeline.source),
+            self._late.act,
+        )
         self._complaints: list[str] = []
+        self._resources = ResourceRecorder(self._workers.processes, directory / RESOURCES)
 
     def run(self) -> Result:
         pipeline, servers = self._pipeline, self._cluster.direct
         self._say(f"partitions per producer: {self._settings.partitions_per_producer}")
         with ExitStack() as stack:
             stack.callback(self._workers.end)
+            stack.callback(self._late.end)
+            late = stack.enter_context(ThreadPoolExecutor(1))
             offsets = stack.enter_context(
                 OffsetPoller(servers, pipeline.name, pipeline.source, PARTITIONS)
             )
             along = stack.enter_context(Reader(servers, self._topics, PARTITIONS))
             feeder = stack.enter_context(_Feeder(pipeline, self._settings.records_per_second))
+            stack.enter_context(self._resources)
             self._wait_until_committed(offsets, 1, CATCH_UP_SECONDS)
             self._breaker.run(self._settings.seconds, self._look_after)
             self._breaker.mend_everything()
             feeder.finish()
             inputs, mended = read_numbers(servers, pipeline.source, PARTITIONS), time.monotonic()
+            judged = late.submit(self._late.finish, inputs)
             self._catch_up(offsets, sum(map(len, inputs.values())))
             caught_up = time.monotonic()
+            self._complaints += judged.result()
+            self._resources.finish()
             self._complaints += self._workers.finish(STOP_SECONDS)
             history = self._history(inputs, along, offsets)
-        self._complaints += self._tracebacks()
+        self._complaints += [*self._breaker.complaints, *self._tracebacks()]
+        resources, rising = judge(self._resources.samples)
+        self._complaints += rising
         return Result(
             check(history),
             self._complaints,
@@ -221,6 +258,7 @@ class _Soak:
             sum(map(len, inputs.values())),
             len(history.committed),
             caught_up - mended,
+            resources,
         )
 
     def _look_after(self) -> None:
@@ -300,7 +338,7 @@ class _Soak:
     def _tracebacks(self) -> list[str]:
         return [
             f"a traceback in {worker.log_file}"
-            for worker in self._pipeline.workers
+            for worker in [*self._pipeline.workers, *self._late.workers]
             if "Traceback" in worker.log
         ]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from tests.support.proxy import (
     ADD_OFFSETS,
@@ -25,9 +26,18 @@ REQUESTS = {
     "TxnOffsetCommit": TXN_OFFSET_COMMIT,
 }
 WORKERS = 3
-"""The last one is a supervisor with two children."""
+"""That faults are aimed at."""
+
+SUPERVISOR = WORKERS - 1
+"""Number of the worker that is a supervisor with two children."""
+
+SPARED = WORKERS
+"""Number of the worker that no fault is aimed at: it lives long enough to show what leaks."""
 
 FIRST_FAULT_SECONDS = 2.0
+
+STOPPED, ASLEEP = "are stopped", "sleep"
+"""How workers are away while an operator's commands run."""
 
 SHARING = (1, 1, 2, 3)
 """How many partitions may share a producer; half of all runs have producers of their own."""
@@ -44,6 +54,10 @@ class Way(StrEnum):
     HOLD = "hold and deliver late"
     SWALLOW = "swallow the response to"
     BREAK = "break connections through proxy"
+    DAMAGE = "damage a store of killed worker"
+    HANG = "let a transaction hang in the changelog, and kill worker"
+    LATE = "start the application that starts at the end, or"
+    OFFLINE = "set the positions where they are, while all workers"
     KILL_BROKER = "kill broker"
     STOP_BROKER = "stop broker"
 
@@ -54,7 +68,7 @@ class Fault:
 
     Args:
         at_seconds: after the start of the schedule.
-        target: number of the worker or broker, or the name of a request.
+        target: number of the worker or broker, the name of a request, or the rest of the way.
         for_seconds: until it is mended: restarted, continued, delivered.
     """
 
@@ -99,6 +113,10 @@ _DRAWS: dict[Way, _Draw] = {
     Way.HOLD: _some_request(*_LATE),
     Way.SWALLOW: _some_request(0.0),
     Way.BREAK: _some_broker(0.0),
+    Way.DAMAGE: _single_worker(0.0, 1.0, 9.0),
+    Way.HANG: _single_worker(1.0, 5.0, 16.0),
+    Way.LATE: lambda rng, nodes: (rng.choice(("kill", "kill", "leave", "replay", "reset")), 0.0),
+    Way.OFFLINE: lambda rng, nodes: (rng.choice((STOPPED, ASLEEP)), 0.0),
     Way.KILL_BROKER: _some_broker(0.0, 1.0, 5.0),
     Way.STOP_BROKER: _some_broker(0.5, 3.0, 6.0, 11.0),
 }
@@ -112,10 +130,23 @@ EVERYTHING: Mapping[Way, int] = {
     Way.HOLD: 14,
     Way.SWALLOW: 5,
     Way.BREAK: 3,
+    Way.DAMAGE: 2,
+    Way.HANG: 1,
+    Way.LATE: 2,
     Way.KILL_BROKER: 1,
     Way.STOP_BROKER: 2,
 }
 """How often each way is drawn, in proportion."""
+
+EACH_MINUTE: Sequence[tuple[Way, float, float]] = (
+    (Way.DAMAGE, FIRST_FAULT_SECONDS, 20.0),
+    (Way.HANG, FIRST_FAULT_SECONDS, 45.0),
+    (Way.LATE, FIRST_FAULT_SECONDS, 20.0),
+    (Way.LATE, 25.0, 45.0),
+    (Way.OFFLINE, 25.0, 45.0),
+)
+"""Besides, each minute has one of each of these, between these seconds of it. A first start and the
+next thing that is done to that application are two; while no worker runs, no store is damaged."""
 
 
 def sharing(seed: int) -> int:
@@ -160,6 +191,18 @@ def everything(
             target, for_seconds = _DRAWS[way](rng, nodes)
             faults.append(Fault(at_seconds, way, target, for_seconds))
             at_seconds = round(at_seconds + rng.choice((0.2, 0.5, 1.0, 2.0, 3.0, 5.0)), 2)
-        return tuple(faults)
+        faults += _of_each_minute(seed, seconds, nodes)
+        return tuple(sorted(faults, key=lambda fault: fault.at_seconds))
 
     return draw
+
+
+def _of_each_minute(seed: int, seconds: float, nodes: int) -> list[Fault]:
+    """Return what each minute has whatever else is drawn; an incomplete one has a part of it."""
+    faults: list[Fault] = []
+    for minute in range(ceil(seconds / 60)):
+        rng = random.Random(f"{seed} minute {minute}")
+        for way, first, last in EACH_MINUTE:
+            at_seconds = round(rng.uniform(first, last), 2)
+            faults.append(Fault(60 * minute + at_seconds, way, *_DRAWS[way](rng, nodes)))
+    return [fault for fault in faults if fault.at_seconds < seconds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,13 @@ import pytest
 from tests.conftest import TOLD
 from tests.soak.checker import Kind
 from tests.soak.run import Result, Settings, soak
-from tests.soak.schedule import everything, stragglers
+from tests.soak.schedule import EACH_MINUTE, everything, stragglers
+
+EVENTS = ("output_rejected",)
+"""Log events that show an effect of faults: the brokers refused outputs."""
+
+LONG_EVENTS = (*EVENTS, "state_discarded", "restore_held_back", "task_fenced")
+"""Damaged files were found, tasks waited for a transaction in a changelog, zombies woke up."""
 
 SOAK_SECONDS = 60
 LONG_SOAK_SECONDS = 600
@@ -22,18 +28,29 @@ SEED_OF_STRAGGLERS = 1
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "seconds", [SOAK_SECONDS, pytest.param(LONG_SOAK_SECONDS, marks=pytest.mark.exhaustive)]
+    ("seconds", "events"),
+    [
+        (SOAK_SECONDS, EVENTS),
+        pytest.param(LONG_SOAK_SECONDS, LONG_EVENTS, marks=pytest.mark.exhaustive),
+    ],
+    ids=["a minute", "ten minutes"],
 )
 def test_random_faults_leave_a_clean_history(
-    seconds: float, tmp_path: Path, record_property: Callable[[str, object], None]
+    seconds: float,
+    events: Sequence[str],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     settings = Settings(random.SystemRandom().randrange(1_000_000), seconds, everything(nodes=1))
     result = soak(settings, tmp_path, print)
     record_property(TOLD, f"{settings.command}: {str(result).splitlines()[0]}")
     assert result.clean, f"{result}\nthe same schedule again: {settings.command}"
-    assert len({fault.way for fault in result.fired}) > 5, result
+    fired = {fault.way for fault in result.fired}
+    assert len(fired) > 5, result
+    assert fired >= {way for way, _, _ in EACH_MINUTE}, result
     logs = [file.read_text(errors="replace") for file in (tmp_path / "pipeline").glob("*.log")]
-    assert any("output_rejected" in log for log in logs), "brokers refused nothing"
+    missing = [event for event in events if not any(event in log for log in logs)]
+    assert not missing, f"{missing} did not happen: {settings.command}"
 
 
 def late_commits(directory: Path, *, sharing: int = 1, unprotected: bool = False) -> Result:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
+from tests.soak.schedule import SPARED, SUPERVISOR
+from tests.soak.stores import damage_a_store, remove_as_told
 from tests.support.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
 
 RESTART_SECONDS = 1.0
@@ -17,7 +21,12 @@ SETTINGS = (
     "worker.transaction_timeout_seconds=8",
     "kafka.request_timeout_seconds=5",
     "log.format=json",
+    # The smallest there is: buffers go to files often, and the memory that grows is full soon.
+    "state.cache_bytes=8388608",
 )
+LASTING = ("worker.transaction_timeout_seconds=30",)
+"""What lets the spared worker outlast each transaction that hangs in a changelog."""
+
 SUPERVISED_CHILDREN = 2
 
 
@@ -46,7 +55,7 @@ class _Slot:
 
 
 class Workers:
-    """Workers by number; the last one is a supervisor.
+    """Workers by number; SUPERVISOR and SPARED of the schedule are two of these.
 
     Args:
         partitions_per_producer: how many partitions share one.
@@ -63,6 +72,8 @@ class Workers:
         unprotected: bool = False,
     ) -> None:
         self.ended: list[Ended] = []
+        self.removed: list[Path] = []
+        """Directories of damaged stores, removed as their message says."""
         self._pipeline = pipeline
         self._settings = [
             # What brokers refuse of compressed batches is known only when they do.
@@ -76,6 +87,7 @@ class Workers:
         if unprotected:
             self._environment["EOS_TEST_UNPROTECTED"] = "1"
         self._slots = [_Slot() for _ in range(count)]
+        self._offline = False
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -95,15 +107,18 @@ class Workers:
                     ended.append(Ended(number, code, other))
             if slot.process is None and slot.others:
                 slot.process = slot.others.pop()
-            if slot.process is None and time.monotonic() >= slot.start_at:
+            if slot.process is None and time.monotonic() >= slot.start_at and not self._offline:
                 slot.process = self._start(number)
         self.ended += ended
+        for one in ended:
+            if (removed := remove_as_told(one.process.log)) is not None:
+                self.removed.append(removed)
         return ended
 
     def kill(self, number: int, away_seconds: float) -> bool:
         """SIGKILL a worker, and let it come back after a while."""
         slot = self._slots[number]
-        if slot.process is None:
+        if slot.process is None or self._offline:
             return False
         slot.family += _family(slot.process)
         slot.process.process.kill()
@@ -111,10 +126,17 @@ class Workers:
         slot.start_at = time.monotonic() + away_seconds - RESTART_SECONDS
         return True
 
+    def damage(self, number: int, away_seconds: float, rng: random.Random) -> str | None:
+        """SIGKILL a worker, and damage a file of what it leaves behind; return the damage."""
+        if not self.kill(number, away_seconds):
+            return None
+        return damage_a_store(sorted(self._pipeline.directory.glob("host*")), rng)
+
     def kill_child(self, index: int) -> bool:
         """SIGKILL a child of the supervisor, which starts it again."""
-        process = self._slots[-1].process
-        if process is None or self._slots[-1].stopped:
+        slot = self._slots[SUPERVISOR]
+        process = slot.process
+        if process is None or slot.stopped or self._offline:
             return False
         with suppress(psutil.NoSuchProcess):  # it may end at any moment, and so may they
             children = psutil.Process(process.process.pid).children()
@@ -126,14 +148,20 @@ class Workers:
     def stop(self, number: int) -> bool:
         """SIGSTOP a worker, children included."""
         slot = self._slots[number]
-        if slot.process is None or slot.stopped:
+        if slot.process is None or slot.stopped or self._offline:
             return False
+        return self._stop(slot)
+
+    def _stop(self, slot: _Slot) -> bool:
+        assert slot.process is not None
         slot.stopped = True
         slot.family += _family(slot.process)
         return _signal(slot.family, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """SIGCONT a worker that was stopped."""
+        """SIGCONT a worker that was stopped, unless all are to be away."""
+        if self._offline:
+            return
         slot = self._slots[number]
         _signal(slot.family, signal.SIGCONT)
         slot.stopped = False
@@ -141,7 +169,7 @@ class Workers:
     def leave(self, number: int, away_seconds: float) -> bool:
         """SIGTERM a worker, and let it come back after a while."""
         slot = self._slots[number]
-        if slot.process is None or slot.stopped:
+        if slot.process is None or slot.stopped or self._offline:
             return False
         slot.process.signal(signal.SIGTERM)
         slot.start_at = time.monotonic() + away_seconds
@@ -150,12 +178,46 @@ class Workers:
     def twin(self, number: int) -> bool:
         """Start a second worker of the same name, as on another host; the first is to give way."""
         slot = self._slots[number]
-        if slot.process is None or slot.others:
+        if slot.process is None or slot.others or self._offline:
             return False
         slot.others.append(slot.process)
         elsewhere = str(self._pipeline.directory / f"host{len(self._pipeline.workers)}")
         slot.process = self._start(number, {"XDG_STATE_HOME": elsewhere})
         return True
+
+    def go_offline(self, asleep: bool) -> bool:
+        """Stop all workers but the spared one, which sleeps, or send all to sleep.
+
+        None is started until `come_back`.
+        """
+        if self._offline:
+            return False
+        for slot in self._slots:
+            for process in _running(slot):
+                if not asleep and slot is not self._slots[SPARED]:
+                    process.signal(signal.SIGTERM)
+                elif process is slot.process and not slot.stopped:
+                    self._stop(slot)
+                else:
+                    slot.family += (family := _family(process))
+                    _signal(family, signal.SIGSTOP)
+        self._offline = True
+        return True
+
+    def come_back(self) -> None:
+        """Let workers run again after `go_offline`."""
+        self._offline = False
+        for number in range(len(self)):
+            self.resume(number)
+
+    def processes(self) -> list[tuple[str, int]]:
+        """Return each process that runs, children of the supervisor included, with its worker."""
+        return [
+            (str(number), member.pid)
+            for number, slot in enumerate(self._slots)
+            for process in _running(slot)
+            for member in _family(process)
+        ]
 
     def finish(self, seconds: float) -> list[str]:
         """Ask everyone to end, and return what did not go well."""
@@ -184,12 +246,17 @@ class Workers:
             _signal(slot.family, signal.SIGKILL)
 
     def _start(self, number: int, environment: dict[str, str] | None = None) -> WorkerProcess:
-        supervised = number == len(self._slots) - 1
+        supervised = number == SUPERVISOR
         arguments = ["--processes", str(SUPERVISED_CHILDREN)] if supervised else []
         return self._pipeline.start_worker(
             *arguments,
-            instance=f"worker{number}",
-            settings=[*self._settings, f"worker.commit_turns={1 + number % 2}"],
+            # Partitions go by name: the spared one has the first, and never is without.
+            instance="spared" if number == SPARED else f"worker{number}",
+            settings=[
+                *self._settings,
+                *(LASTING if number == SPARED else ()),
+                f"worker.commit_turns={1 + number % 2}",
+            ],
             environment={**self._environment, **(environment or {})},
         )
 
@@ -220,7 +287,9 @@ def _alive(family: list[psutil.Process]) -> list[psutil.Process]:
 def _signal(family: list[psutil.Process], number: signal.Signals) -> bool:
     reached = False
     for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-            reached = True
+        # psutil signals whatever has the number of a process that it has once found gone.
+        if process.is_running():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+                reached = True
     return reached

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.context import ForkServerProcess
@@ -136,7 +137,9 @@ class Program:
     def send_signal(self, number: int) -> None:
         """Send a signal to the program, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # The fork server is its parent, and hears of its end first.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.soak.checker import Kind, check
-from tests.soak.effects import expected_effects
+from tests.soak.effects import Total, expected_effects, expected_totals
 from tests.soak.history import (
     History,
     Input,
@@ -41,6 +41,7 @@ class Log:
     def transaction(self, partition: int, first: int, epoch: int, outcome: Outcome) -> None:
         producer = Producer(100 + partition, epoch)
         numbers = self.inputs[partition][first : first + BATCH]
+        totals = expected_totals(self.inputs[partition])
         for offset, number in enumerate(numbers, first):
             place = Input(partition, offset)
             self.calls.append(place)
@@ -49,7 +50,7 @@ class Log:
                 at = self._ends.get(lane, 0)
                 self._ends[lane] = at + 1
                 attempt = f"{PROCESS}.{len(self.calls)}"
-                self.all.append(Seen(*lane, at, place, index, attempt))
+                self.all.append(Seen(*lane, at, place, index, attempt, totals[offset]))
                 self.written.append(Written(*lane, at, at, producer, outcome))
         for lane in self._ends:
             self._ends[lane] += 1  # A marker.
@@ -127,6 +128,13 @@ def test_what_only_the_concurrent_reader_got_of_an_aborted_transaction_is_an_abo
     aborted = next(s for s in history.uncommitted if s not in history.committed)
     damaged = replace(history, concurrent=[*history.concurrent, aborted])
     assert found(damaged) == {Kind.ABORTED_READ, Kind.DISAGREEMENT}
+
+
+def test_a_total_that_is_ahead_of_its_inputs_is_wrong_state() -> None:
+    def change(seen: list[Seen]) -> None:
+        seen[7] = seen[7]._replace(total=Total(seen[7].total.count + 1, seen[7].total.sum))
+
+    assert Kind.WRONG_STATE in found(everywhere(recorded(), change))
 
 
 def test_a_call_that_its_process_gave_up_is_an_aborted_read_even_if_nothing_else_shows() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.soak.schedule import REQUESTS, SHARING, Way, everything, sharing, stragglers
+from collections import Counter
+
+from tests.soak.schedule import EACH_MINUTE, REQUESTS, SHARING, Way, everything, sharing, stragglers
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -37,3 +39,12 @@ def test_stragglers_are_requests_and_nothing_else() -> None:
 def test_a_seed_says_how_many_partitions_share_a_producer() -> None:
     assert [sharing(seed) for seed in range(40)] == [sharing(seed) for seed in range(40)]
     assert {sharing(seed) for seed in range(40)} == set(SHARING)
+
+
+def test_each_minute_has_what_each_minute_is_to_have() -> None:
+    wanted = Counter(way for way, _, _ in EACH_MINUTE)
+    for seed in range(20):
+        drawn = everything(1)(seed, 180)
+        for minute in range(3):
+            ways = [f.way for f in drawn if 60 * minute <= f.at_seconds < 60 * (minute + 1)]
+            assert not wanted - Counter(ways)

@@ -1,0 +1,76 @@
+"""A figure that rises to the end of a process's life is a trend; caches and noise are none."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.soak.resources import JUDGED_SECONDS, SAMPLE_SECONDS, Sample, judge
+
+MIB = 2**20
+HOUR = 3600.0
+
+
+def life(
+    seconds: float, memory: Callable[[float], float], *, pid: int = 7, threads: float = 0.0
+) -> list[Sample]:
+    """Sample a process with so much memory in MiB at each second, and threads that it gains."""
+    draw = random.Random(1)
+    times = [n * SAMPLE_SECONDS for n in range(int(seconds / SAMPLE_SECONDS) + 1)]
+    return [
+        Sample(
+            at,
+            "3",
+            pid,
+            int((memory(at) + draw.uniform(-3, 3)) * MIB),
+            60 + draw.choice((0, 0, 9)),
+            int(30 + draw.choice((0, 4)) + threads * at),
+        )
+        for at in times
+    ]
+
+
+def filling(at: float) -> float:
+    """Memory of a cache that is full after some minutes."""
+    return 160 - 40 * math.exp(-at / 60)
+
+
+def test_a_cache_that_fills_is_no_trend() -> None:
+    told, rising = judge(life(600, filling))
+    assert not rising
+    assert "over 600 s" in told
+
+
+@pytest.mark.parametrize(("seconds", "mib_per_hour"), [(HOUR / 2, 80.0), (HOUR, 40.0)])
+def test_memory_that_rises_to_the_end_is_a_trend(seconds: float, mib_per_hour: float) -> None:
+    _, rising = judge(life(seconds, lambda at: filling(at) + mib_per_hour * at / HOUR))
+    assert len(rising) == 1
+    assert "rss_bytes" in rising[0]
+
+
+def test_memory_is_not_judged_in_minutes() -> None:
+    told, rising = judge(life(600, lambda at: filling(at) + 240 * at / HOUR))
+    assert not rising
+    assert "rss_bytes" in told
+
+
+def test_threads_that_rise_to_the_end_are_a_trend() -> None:
+    _, rising = judge(life(600, filling, threads=0.05))
+    assert len(rising) == 1
+    assert "threads" in rising[0]
+
+
+def test_the_process_that_lived_longest_is_judged() -> None:
+    leaking = life(JUDGED_SECONDS - 20, lambda at: at, pid=1)
+    told, rising = judge([*leaking, *life(600, filling, pid=2)])
+    assert "process 2" in told
+    assert not rising
+
+
+def test_a_process_that_lived_for_seconds_is_not_judged() -> None:
+    told, rising = judge(life(JUDGED_SECONDS - 20, lambda at: at))
+    assert "no trend is judged" in told
+    assert not rising
