@@ -23,6 +23,7 @@ from eosframework.kafka.at_least_once import AtLeastOnceOutputs, UnmarkedLedger
 from eosframework.kafka.guards import Facts, check_worker_start, written_topics
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.ledger import RegistryLedger
+from eosframework.kafka.missing_topics import ChosenTopics
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.partitioners import require_fitting_partitioners
 from eosframework.kafka.purging import RecordPurger
@@ -136,7 +137,12 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
                 state = _state(graph, settings, instance, facts, admin, asked)
-                plan = plan_of(graph, facts.ids, receipts=settings.worker.receipts)
+                plan = plan_of(
+                    graph,
+                    facts.ids,
+                    receipts=settings.worker.receipts,
+                    is_missing=ChosenTopics(settings.kafka, admin).is_missing,
+                )
                 plan = replace(plan, make_task=make_task)
                 worker = _worker(
                     graph, settings, instance, registry, facts, admin, on_round, state, asked, plan
@@ -148,13 +154,20 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
     return request.came
 
 
-def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = False) -> Plan:
+def plan_of(
+    graph: Graph,
+    ids: Sequence[TransactionalId],
+    *,
+    receipts: bool = False,
+    is_missing: Callable[[str], bool] | None = None,
+) -> Plan:
     """Compile a graph into what a worker runs.
 
     Args:
         graph: of the application.
         ids: of all tasks.
         receipts: give outputs a receipt.
+        is_missing: see `compile_part`.
     """
     known = {(task.sub_topology, task.partition): task for task in ids}
 
@@ -172,7 +185,12 @@ def plan_of(graph: Graph, ids: Sequence[TransactionalId], *, receipts: bool = Fa
     return Plan(
         application=graph.application,
         parts={
-            part.name: compile_part(part, receipts=receipts, closed_topics=graph.internal_topics)
+            part.name: compile_part(
+                part,
+                receipts=receipts,
+                closed_topics=graph.internal_topics,
+                is_missing=is_missing,
+            )
             for part in graph.sub_topologies
         },
         identify=identify,

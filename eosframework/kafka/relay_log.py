@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-from confluent_kafka import KafkaException, Producer
 
 from eosframework.config import KafkaSettings
 from eosframework.kafka.access import topic_written
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.missing_topics import missing_topics
 from eosframework.kafka.permissions import naming_what_is_needed
-from eosframework.kafka.properties import Role, client_properties, new_client
 from eosframework.kafka.registry_log import RegistryLog
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.outbox.ports import ID_HEADER, SentMessages
 from eosframework.outbox.position import RelayPosition, position_key
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
-
-LOOK_SECONDS = 0.01
-CREATION_SECONDS = 5.0
 
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 
@@ -76,31 +71,7 @@ class RegistryPositions:
         """Return those topics that do not exist, after asking brokers to create them."""
         wanted = sorted(topics)
         with naming_what_is_needed([topic_written(topic) for topic in wanted]):
-            missing = self._not_there(wanted)
-        if missing and self._create_by_use(missing):
-            deadline = time.monotonic() + CREATION_SECONDS
-            while missing and time.monotonic() < deadline:
-                time.sleep(LOOK_SECONDS)
-                missing = self._not_there(missing)
-        return missing
-
-    def _not_there(self, topics: Sequence[str]) -> list[str]:
-        return [
-            name for name, found in self._admin.describe_topics(topics).items() if not found.exists
-        ]
-
-    def _create_by_use(self, topics: Sequence[str]) -> bool:
-        """Ask for topics as a producer does: brokers create them if they are set to."""
-        producer = new_client(Producer, client_properties(self._settings, Role.PRODUCER))
-        try:
-            for topic in topics:
-                producer.list_topics(topic, timeout=self._settings.request_timeout_seconds)
-        except KafkaException:
-            return False
-        return any(
-            values is not None and values.get("auto.create.topics.enable") == "true"
-            for values in self._admin.broker_settings().values()
-        )
+            return missing_topics(self._settings, self._admin, wanted)
 
     def _positions(self, entries: Mapping[str, Any]) -> dict[int, RelayPosition]:
         return {self._keys[key]: RelayPosition.from_entry(entries[key]) for key in entries}

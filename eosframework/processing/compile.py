@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -103,6 +103,7 @@ def compile_part(
     receipts: bool = False,
     batch_rows: int | None = None,
     closed_topics: Collection[str] = (),
+    is_missing: Callable[[str], bool] | None = None,
 ) -> CompiledPart:
     """Compile a sub-topology.
 
@@ -111,6 +112,7 @@ def compile_part(
         receipts: see `compile_source`.
         batch_rows: the most rows of a batch; None: as many as the slice has.
         closed_topics: no function of a sink may choose them.
+        is_missing: tells whether a topic that one chose does not exist; None: nobody can tell.
 
     Raises:
         TopologyError: it has batch operators, and there is no pyarrow.
@@ -121,6 +123,7 @@ def compile_part(
         has_ttl=expires,
         batch_rows=batch_rows,
         closed_topics=closed_topics,
+        is_missing=is_missing,
     )
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []

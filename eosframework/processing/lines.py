@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +37,12 @@ class Slots:
         has_ttl: bool = False,
         batch_rows: int | None = None,
         closed_topics: Collection[str] = (),
+        is_missing: Callable[[str], bool] | None = None,
     ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.batch_rows = batch_rows
-        self.closed_topics = closed_topics
+        self.choice = TopicChoice(closed_topics, is_missing)
         self.keyed: list[Keyed] = []
         self.emitting: list[Aggregate | StreamJoin | Processor] = []
 
@@ -94,7 +95,7 @@ class Lines:
             "Record": Record,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
-            "as_topic": TopicChoice(slots.closed_topics),
+            "as_topic": slots.choice,
             "unpack_record": unpack_record,
             "site_of": self._site_of,
             "undo": undo,

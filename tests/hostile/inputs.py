@@ -124,7 +124,7 @@ class Feeder:
                     "linger.ms": 5,
                 }
             )
-        timestamp = {} if each.timestamp is None else {"timestamp": each.timestamp}
+        timestamp: Any = {} if each.timestamp is None else {"timestamp": each.timestamp}
         self._typed[each.codec].produce(
             self._prefix + each.lane,
             each.value,

@@ -19,6 +19,7 @@ from eosframework.backfill.tasks.work import Work
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.missing_topics import ChosenTopics
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import hold_nothing
 from eosframework.kafka.worker_clients import producers
@@ -146,7 +147,11 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                 identity=TransactionalId.backfill(
                     graph.application, f"{work.job}.{part.name}", partition
                 ),
-                compiled=compile_part(part, closed_topics=graph.internal_topics),
+                compiled=compile_part(
+                    part,
+                    closed_topics=graph.internal_topics,
+                    is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
+                ),
                 settings=work.settings,
                 starts={p: work.starts[p] for p in own},
                 ends={p: end for p in own if (end := work.ends.get(p)) is not None},
