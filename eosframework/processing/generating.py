@@ -44,6 +44,7 @@ from eosframework.processing.join_lines import JoinLines, table_sides
 from eosframework.processing.lines import Current, Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.process_lines import ProcessLines
+from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -249,10 +250,11 @@ class Writer(JoinLines, ProcessLines, BatchLines):
             topic = repr(sink.topic)
         value = self._value_bytes(current, sink.value)
         key = self._key_bytes(current, sink.key)
+        time = current.timestamp
+        time = f"{time} if {time} > 0 else {EARLIEST_OUTPUT_MS}"
         self._line(
             depth,
-            f"emit(({topic}, {value}, {key}, -1, None, None, "
-            f"{current.timestamp}, {current.headers}))",
+            f"emit(({topic}, {value}, {key}, -1, None, None, {time}, {current.headers}))",
         )
 
     def _write_aggregate(self, depth: int, node: Aggregate, current: Current) -> None:

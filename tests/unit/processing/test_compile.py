@@ -337,3 +337,11 @@ def test_a_function_that_calls_exit_fails_its_record_and_ends_nobody() -> None:
     out = run(target, json_messages(1, 2, 3), FailureHandler())
     assert [o[0] for o in out] == ["out", "dead", "out"]
     assert dict(out[1][7])["eos.error"] == b"SystemExit: 2 is enough"
+
+
+@pytest.mark.parametrize(("time", "written"), [(-1, 1), (0, 1), (1, 1), (1700, 1700)])
+def test_no_output_has_a_time_that_librdkafka_takes_for_the_present(
+    time: int, written: int
+) -> None:
+    [out] = run(compiled(sink()), [Sent(b"{}", time=time)])
+    assert out[6] == written
