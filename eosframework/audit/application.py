@@ -17,6 +17,7 @@ positions of that transaction are at most C2, because reading them waits for it 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -211,14 +212,14 @@ class _Audit:
             marks = marked.get(partition)
             for message in messages:
                 headers = dict(message.headers() or ())
-                step = (headers.get(HEADER_STEP) or b"").decode()
+                step = _text(headers, HEADER_STEP)
                 replayed = marks is not None and message.offset() in marks
                 if step != OUTPUT_STEP and not replayed:
                     continue
-                topic = (headers.get(HEADER_TOPIC) or b"").decode()
-                number = int(headers.get(HEADER_PARTITION) or -1)
+                topic = _text(headers, HEADER_TOPIC)
+                number = _number(headers, HEADER_PARTITION)
                 if TopicPartition(topic, number) in known:
-                    offset = int(headers.get(HEADER_OFFSET) or -1)
+                    offset = _number(headers, HEADER_OFFSET)
                     site = Site(step, OnError(Policy.DEAD_LETTER, partition.topic))
                     self._derivation.refused[topic, number, offset] = site
                 if replayed:
@@ -228,7 +229,7 @@ class _Audit:
         """Tell whether a record of an own topic is a dead letter that was replayed into it."""
         if not self._replayed or partition.topic not in self._own:
             return False
-        place = (dict(message.headers() or ()).get(HEADER_REPLAYED) or b"").decode()
+        place = _text(dict(message.headers() or ()), HEADER_REPLAYED)
         if self._replayed.get(place) != partition.topic:
             return False
         del self._replayed[place]  # a second one is a copy
@@ -333,3 +334,15 @@ class _Audit:
                 f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "
                 f"judged; {step} gives them, and they come from many inputs"
             )
+
+
+def _text(headers: Mapping[str, bytes | None], name: str) -> str:
+    return (headers.get(name) or b"").decode(errors="replace")
+
+
+def _number(headers: Mapping[str, bytes | None], name: str) -> int:
+    """Return what a header says; -1: it was written by somebody else."""
+    try:
+        return int(headers.get(name) or -1)
+    except ValueError:
+        return -1

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from eosframework.errors import RunError, StartRefused
 from eosframework.kafka.registry import Registered, sharing_key
 
-_CLIENT_ID = re.compile(r".*\.([1-9][0-9]*)-partitions-per-producer")
+_CLIENT_ID = re.compile(r".*\.([1-9][0-9]{0,9})-partitions-per-producer")
 
 
 def sharing_client_id(client_id: str, partitions_per_producer: int) -> str:
