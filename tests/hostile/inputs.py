@@ -90,7 +90,9 @@ class Feeder:
         failures: list[str] = []
         others: list[Input] = []
         for each in inputs:
-            if all(map(_is_c_text, (name for name, _ in each.headers))):
+            names = (name for name, _ in each.headers)
+            # Of a timestamp of 0 confluent_kafka makes the present.
+            if all(map(_is_c_text, names)) and each.timestamp not in (0, -1):
                 self._produce(each, found, failures)
             else:
                 others.append(each)
