@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -148,7 +149,15 @@ def _decoded(value: Any) -> bytes | None:
         case {"base64": str(text)} if len(value) == 1:
             return base64.b64decode(text)
         case _:
-            return orjson.dumps(value)
+            return _json(value)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # PostgreSQL's numbers have any number of digits, those of orjson 64 bits.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _execute(connection: Any, sql: str, parameters: tuple[Any, ...]) -> None:

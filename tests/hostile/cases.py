@@ -19,6 +19,7 @@ class Pending(StrEnum):
 
     NUMBERS = "NaN and infinities in JSON and models are refused at the record"
     EVENT_TIMES = "event times are limited by worker.max_event_time_ahead"
+    OUTBOX = "messages of the outbox that cannot be sent are set aside"
 
 
 SWITCHED_OFF: frozenset[Pending] = frozenset(Pending)
