@@ -9,7 +9,8 @@ UNIT := $(PYTEST) tests/unit --random-order -n 2 -q
 SIDE_BY_SIDE := -n 4 --dist loadscope --no-loadscope-reorder --maxschedchunk 1 --durations=20
 # `make test REQUIRED=` skips what needs a service that cannot be had here.
 REQUIRED := --require-services
-SERVICES := tests/conformance tests/containers tests/integration tests/faults tests/soak
+SERVICES := tests/conformance tests/containers tests/integration tests/faults tests/hostile \
+	tests/soak
 ALL := -m "exhaustive or not exhaustive"
 ON_CONTAINERS = $(PYTEST) tests/integration tests/faults -m "every_provider and not exhaustive" \
 	--eos-provider=containers $(REQUIRED) $(SIDE_BY_SIDE)
@@ -98,6 +99,10 @@ NODES ?= 1
 soak: .venv ## Break everything at random and check the history: MINUTES=10 SEED= NODES=1
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --nodes $(NODES) \
 		$(if $(SEED),--seed $(SEED))
+
+.PHONY: fuzz
+fuzz: .venv ## Feed records that a seed draws, and account for each: MINUTES=5 SEED=
+	$(BIN)/python -m tests.hostile --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: model
 model: ## Check the protocol's model, whole and with each rule taken out

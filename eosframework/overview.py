@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -138,9 +138,9 @@ def asked(address: str) -> dict[str, Any]:
         ) from error
     finally:
         connection.close()
-    if "process" not in content:
+    if not isinstance(content, dict) or "process" not in content:
         raise ConfigurationError(f"--ask {address!r}: what answers there is not eosframework")
-    return dict(content)
+    return dict(cast("dict[str, Any]", content))
 
 
 def _jobs(graph: Graph, admin: ClusterAdmin, registry: Registry) -> tuple[JobStanding, ...]:

@@ -83,6 +83,10 @@ class WindowResult:
     value: Any
 
 
+EARLIEST_OUTPUT_MS = 1
+"""The earliest time of an output. librdkafka takes 0 for the present, so the output of a record of
+1970 would make all later ones late; less, as of a record without a time, brokers refuse."""
+
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999. What is later is mostly in microseconds by mistake."""
 

@@ -32,6 +32,7 @@ from eosframework.kafka.guards import (
 from eosframework.kafka.input_log import KafkaInputLog
 from eosframework.kafka.known_refusals import known_refusals
 from eosframework.kafka.ledger import RegistryLedger, UnmarkedLedger
+from eosframework.kafka.missing_topics import ChosenTopics
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.partitioners import require_fitting_partitioners
 from eosframework.kafka.purging import RecordPurger
@@ -148,9 +149,13 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 worker = _persister(graph, settings, instance, facts, on_round, asked)
             else:
                 state = _state(graph, settings, instance, facts, admin, asked)
-                limited = graph.with_times_within(settings.worker.max_event_time_ahead)
-                limits = known_refusals(settings, facts, graph)
-                plan = plan_of(limited, facts.ids, limits, receipts=settings.worker.receipts)
+                plan = plan_of(
+                    graph.with_times_within(settings.worker.max_event_time_ahead),
+                    facts.ids,
+                    known_refusals(settings, facts, graph),
+                    receipts=settings.worker.receipts,
+                    is_missing=ChosenTopics(settings.kafka, admin).is_missing,
+                )
                 plan = replace(plan, make_task=make_task)
                 log = _input_log(graph, settings, instance, facts, asked, growth)
                 worker = _worker(
@@ -169,6 +174,7 @@ def plan_of(
     limits: Mapping[str, OutputLimits] | None = None,
     *,
     receipts: bool = False,
+    is_missing: Callable[[str], bool] | None = None,
 ) -> Plan:
     """Compile a graph into what a worker runs.
 
@@ -177,6 +183,7 @@ def plan_of(
         ids: of all tasks.
         limits: by topic, what it is known to refuse.
         receipts: give outputs a receipt.
+        is_missing: see `compile_part`.
     """
     known = {(task.sub_topology, task.partition): task for task in ids}
 
@@ -195,7 +202,11 @@ def plan_of(
         application=graph.application,
         parts={
             part.name: compile_part(
-                part, receipts=receipts, closed_topics=graph.internal_topics, limits=limits
+                part,
+                receipts=receipts,
+                closed_topics=graph.internal_topics,
+                limits=limits,
+                is_missing=is_missing,
             )
             for part in graph.sub_topologies
         },

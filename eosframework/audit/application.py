@@ -17,6 +17,7 @@ positions of that transaction are at most C2, because reading them waits for it 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -34,6 +35,7 @@ from eosframework.audit.unproved import receipted_topics, unproved_topics
 from eosframework.audit.verdict import Verdict
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
+from eosframework.kafka.missing_topics import ChosenTopics
 from eosframework.kafka.snapshot import Ranges
 from eosframework.processing.failure_headers import (
     HEADER_OFFSET,
@@ -109,8 +111,11 @@ class _Audit:
         self._graph = graph
         self._scope = scope
         self._proof = proof
-        self._derivation = Derivation(graph, lambda topic: self._logs.has_broker_time(topic))
-        self._logs = Logs(graph.application, self._derivation.input_topics, settings, on_progress)
+        sources = (source.topic for part in graph.sub_topologies for source in part.sources)
+        self._input_topics = list(dict.fromkeys(sources))
+        self._logs = Logs(graph.application, self._input_topics, settings, on_progress)
+        chosen = ChosenTopics(settings, self._logs.admin)
+        self._derivation = Derivation(graph, self._logs.has_broker_time, chosen.is_missing)
         self._derivation.topics |= {t for part in graph.sub_topologies for t in part.sink_topics}
         self._expected, self._found = Ledger(), Ledger()
         self._notes: list[str] = []
@@ -182,7 +187,7 @@ class _Audit:
         if self._proof is not Proof.AUTO:
             portions = divided()
             is_for_all = self._proof is Proof.RECEIPTS
-            portions.refuse_functions(self._derivation.input_topics if is_for_all else remembered)
+            portions.refuse_functions(self._input_topics if is_for_all else remembered)
             return replace(portions, remembered=remembered)
         portions = divided(remembered=remembered)
         portions.refuse_functions(remembered)
@@ -211,14 +216,14 @@ class _Audit:
             marks = marked.get(partition)
             for message in messages:
                 headers = dict(message.headers() or ())
-                step = (headers.get(HEADER_STEP) or b"").decode()
+                step = _text(headers, HEADER_STEP)
                 replayed = marks is not None and message.offset() in marks
                 if step != OUTPUT_STEP and not replayed:
                     continue
-                topic = (headers.get(HEADER_TOPIC) or b"").decode()
-                number = int(headers.get(HEADER_PARTITION) or -1)
+                topic = _text(headers, HEADER_TOPIC)
+                number = _number(headers, HEADER_PARTITION)
                 if TopicPartition(topic, number) in known:
-                    offset = int(headers.get(HEADER_OFFSET) or -1)
+                    offset = _number(headers, HEADER_OFFSET)
                     site = Site(step, OnError(Policy.DEAD_LETTER, partition.topic))
                     self._derivation.refused[topic, number, offset] = site
                 if replayed:
@@ -228,7 +233,7 @@ class _Audit:
         """Tell whether a record of an own topic is a dead letter that was replayed into it."""
         if not self._replayed or partition.topic not in self._own:
             return False
-        place = (dict(message.headers() or ()).get(HEADER_REPLAYED) or b"").decode()
+        place = _text(dict(message.headers() or ()), HEADER_REPLAYED)
         if self._replayed.get(place) != partition.topic:
             return False
         del self._replayed[place]  # a second one is a copy
@@ -243,9 +248,20 @@ class _Audit:
 
     def _learn_topics(self, portions: Portions) -> None:
         """Run functions for the topics that they choose, where receipts are to judge."""
-        if any(part.dynamic_sinks for part in self._graph.sub_topologies):
-            for partition, messages in self._logs.read(portions.receipted, "topics"):
-                self._derivation.derive(partition, messages, Ledger())
+        choosing = [part for part in self._graph.sub_topologies if part.dynamic_sinks]
+        # What tasks remember is not here, so the functions behind it cannot be run.
+        forgetful = {
+            source.topic for part in choosing if not part.stores for source in part.sources
+        }
+        ranges = {p: bounds for p, bounds in portions.receipted.items() if p.topic in forgetful}
+        for partition, messages in self._logs.read(ranges, "topics"):
+            self._derivation.derive(partition, messages, Ledger())
+        self._notes += [
+            f"sub-topology {part.name} remembers, so topics that {', '.join(part.dynamic_sinks)} "
+            f"chose are read only where the topology lists them; give the sink topics: [...]"
+            for part in choosing
+            if part.stores
+        ]
 
     def _read_inputs(self, books: Books, portions: Portions) -> None:
         for partition, messages in self._logs.read(portions.receipted, "input"):
@@ -333,3 +349,15 @@ class _Audit:
                 f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "
                 f"judged; {step} gives them, and they come from many inputs"
             )
+
+
+def _text(headers: Mapping[str, bytes | None], name: str) -> str:
+    return (headers.get(name) or b"").decode(errors="replace")
+
+
+def _number(headers: Mapping[str, bytes | None], name: str) -> int:
+    """Return what a header says; -1: it was written by somebody else."""
+    try:
+        return int(headers.get(name) or -1)
+    except ValueError:
+        return -1

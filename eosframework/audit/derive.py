@@ -9,7 +9,7 @@ from eosframework.audit.ledger import Ledger
 from eosframework.errors import RecordFailed, RunError
 from eosframework.processing.compile import compile_source
 from eosframework.processing.failures import FailureHandler, dead_letter
-from eosframework.processing.lines import Site
+from eosframework.processing.lines import Site, Slots
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.repeated import Repeated
 from eosframework.records import TopicPartition
@@ -28,11 +28,21 @@ class Derivation:
     Args:
         graph: the application.
         has_broker_time: tells whether the broker sets the timestamps of a topic.
+        is_missing: tells whether a topic that a function chose does not exist; None: nobody can.
     """
 
-    def __init__(self, graph: Graph, has_broker_time: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        has_broker_time: Callable[[str], bool],
+        is_missing: Callable[[str], bool] | None = None,
+    ) -> None:
         sources = [source for part in graph.sub_topologies for source in part.sources]
-        self._compiled = {source.topic: compile_source(source) for source in sources}
+        closed = graph.internal_topics
+        self._compiled = {
+            source.topic: compile_source(source, Slots(closed_topics=closed, is_missing=is_missing))
+            for source in sources
+        }
         self._has_broker_time = has_broker_time
         self._failures = FailureHandler()
         self.refused: dict[tuple[str, int, int], Site] = {}
@@ -43,11 +53,6 @@ class Derivation:
         """Topics whose records are removed once they were used, so none has to be there."""
         self.topics: set[str] = set()
         """Topics that the outputs so far go to."""
-
-    @property
-    def input_topics(self) -> list[str]:
-        """The topics that are read."""
-        return list(self._compiled)
 
     def derive(self, partition: TopicPartition, messages: Sequence[Message], into: Ledger) -> None:
         """Add the outputs of input records of one partition, each at its input's place.

@@ -42,7 +42,8 @@ over `on_error`.
 
 _WHOSE = (
     (
-        "a user's function raises, or a value does not decode or encode, while a record is run",
+        "a user's function raises or chooses a topic that does not exist, or a value does not "
+        "decode or encode, while a record is run",
         "the record",
         "its outputs and state changes are taken back; the record goes the way of the "
         "step's `on_error`",

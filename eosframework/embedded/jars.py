@@ -273,7 +273,7 @@ def _stamp_holds(home: Path, locked: Mapping[str, str]) -> bool:
     try:
         stamp = json.loads((home / _STAMP).read_text(encoding="utf-8"))
         return stamp == _describe(home / "jars", locked)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 

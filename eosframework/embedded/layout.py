@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from eosframework.embedded.folder import replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
@@ -65,6 +67,9 @@ class Layout:
         return range(1, len(self.ports) + 1)
 
 
+_LAYOUT = TypeAdapter(Layout)
+
+
 def new_cluster_id() -> str:
     """A random id in the form that Kafka's storage tool takes."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
@@ -83,14 +88,12 @@ def load_layout(data_dir: Path) -> Layout | None:
     """
     file = data_dir / _STATE
     try:
-        state = json.loads(file.read_text(encoding="utf-8"))
-        state |= {name: tuple(state[name]) for name in ("ports", "controller_ports")}
-        return Layout(**state)
+        return _LAYOUT.validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{file} does not describe a cluster ({error!r}); "
+            f"{file} does not describe a cluster ({type(error).__name__}); "
             f"remove the data directory {data_dir}, or choose another with --data-dir"
         ) from error
 

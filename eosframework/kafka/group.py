@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_CLIENT_ID = re.compile(r".*\.([1-9][0-9]*)-partitions-per-producer")
+_CLIENT_ID = re.compile(r".*\.([1-9][0-9]{0,9})-partitions-per-producer")
 
 
 @dataclass(frozen=True, slots=True)

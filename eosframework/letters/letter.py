@@ -18,7 +18,7 @@ from eosframework.processing.failure_headers import (
 )
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
-from eosframework.records import TopicPartition
+from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Letter:
             replayed_from=said.get(HEADER_REPLAYED),
             key=message.key(),
             value=message.value(),
-            timestamp=max(message.timestamp()[1], 0),
+            timestamp=max(message.timestamp()[1], EARLIEST_OUTPUT_MS),
             headers=as_it_came(pairs),
         )
 
@@ -107,7 +107,7 @@ class Letter:
             topic: where it goes.
             partitions: how many that one has.
         """
-        number = self.origin.partition if self.origin.partition < partitions else -1
+        number = self.origin.partition if 0 <= self.origin.partition < partitions else -1
         kept = [(n, v) for n, v in self.headers if not _is_receipt_of(application, n, v)]
         headers = [*kept, (HEADER_REPLAYED, self.place.encode())]
         return (topic, self.value, self.key, number, None, None, self.timestamp, headers)

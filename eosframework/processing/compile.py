@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -119,6 +119,7 @@ def compile_part(
     batch_rows: int | None = None,
     closed_topics: Collection[str] = (),
     limits: Mapping[str, OutputLimits] | None = None,
+    is_missing: Callable[[str], bool] | None = None,
 ) -> CompiledPart:
     """Compile a sub-topology.
 
@@ -128,6 +129,7 @@ def compile_part(
         batch_rows: the most rows of a batch; None: as many as the slice has.
         closed_topics: no function of a sink may choose them.
         limits: by topic, what it is known to refuse; None: nothing is known.
+        is_missing: tells whether a topic that one chose does not exist; None: nobody can tell.
 
     Raises:
         TopologyError: it has batch operators, and there is no pyarrow.
@@ -140,6 +142,7 @@ def compile_part(
         closed_topics=closed_topics,
         ahead_ms=_ahead_of(part),
         limits=limits,
+        is_missing=is_missing,
     )
     sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
     emissions: list[Emission] = []

@@ -6,7 +6,7 @@ would refuse after the record was done.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, cast
 
@@ -31,10 +31,14 @@ class TopicChoice:
 
     Args:
         closed: topics that the application keeps for itself.
+        is_missing: tells whether a topic does not exist; None: nobody can tell.
     """
 
-    def __init__(self, closed: Collection[str] = ()) -> None:
+    def __init__(
+        self, closed: Collection[str] = (), is_missing: Callable[[str], bool] | None = None
+    ) -> None:
         self._closed = closed
+        self._is_missing = is_missing
         self._known: set[str] = set()
 
     def __call__(self, name: Any) -> str:
@@ -42,7 +46,7 @@ class TopicChoice:
 
         Raises:
             TypeError: it is no text.
-            ValueError: no topic can have this name, or nobody may choose it.
+            ValueError: no topic can have this name, nobody may choose it, or it does not exist.
         """
         if name.__class__ is not str or not name:
             raise TypeError(
@@ -66,6 +70,11 @@ class TopicChoice:
             raise ValueError(
                 f"a sink's function chose topic {name!r}, which the application or the brokers "
                 f"keep for themselves; choose another one"
+            )
+        if self._is_missing is not None and self._is_missing(name):
+            raise ValueError(
+                f"a sink's function chose topic {name!r}, which does not exist; create it, or "
+                f"choose another one"
             )
 
 

@@ -29,6 +29,7 @@ from eosframework.processing.failure_headers import (
 from eosframework.processing.lines import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.repeated import Repeated
+from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph import Policy
 
 Delays = Mapping[str, Mapping[int, str]]
@@ -120,7 +121,7 @@ def dead_letter(
     assert topic is not None, "a dead_letter policy has a topic"
     now_ms = round(time.time() * 1000) if now_ms is None else now_ms
     headers = _said_of(site, message, error, now_ms)
-    timestamp = max(message.timestamp()[1], 0)
+    timestamp = max(message.timestamp()[1], EARLIEST_OUTPUT_MS)
     return (topic, message.value(), message.key(), -1, None, None, timestamp, headers)
 
 
@@ -132,7 +133,7 @@ def _next_attempt(
     if not isinstance(message, Repeated):
         headers += [(HEADER_ATTEMPTS, b"1"), (HEADER_FIRST_FAILED, str(now_ms).encode())]
     headers.append((HEADER_DUE, str(now_ms + delay_ms).encode()))
-    timestamp, partition = max(message.timestamp()[1], 0), message.partition()
+    timestamp, partition = max(message.timestamp()[1], EARLIEST_OUTPUT_MS), message.partition()
     return (topic, message.value(), message.key(), partition, None, None, timestamp, headers)
 
 

@@ -45,6 +45,7 @@ from eosframework.processing.lines import Current, Site
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.process_lines import ProcessLines
 from eosframework.processing.slices import RUN_OUTPUTS
+from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph import (
     Aggregate,
     Emit,
@@ -268,10 +269,11 @@ class Writer(JoinLines, ProcessLines, BatchLines):
             self._write_refusals(depth, sink.topic, encoded, current.timestamp)
             self._site, value = Site(sink.name, sink.on_error), encoded
         key = self._key_bytes(current, sink.key)
+        time = current.timestamp
+        time = f"{time} if {time} > 0 else {EARLIEST_OUTPUT_MS}"
         self._line(
             depth,
-            f"emit(({topic}, {value}, {key}, -1, None, None, "
-            f"{current.timestamp}, {current.headers}))",
+            f"emit(({topic}, {value}, {key}, -1, None, None, {time}, {current.headers}))",
         )
 
     def _write_aggregate(self, depth: int, node: Aggregate, current: Current) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,12 @@ class Slots:
         closed_topics: Collection[str] = (),
         ahead_ms: int | None = None,
         limits: Mapping[str, OutputLimits] | None = None,
+        is_missing: Callable[[str], bool] | None = None,
     ) -> None:
         self.has_windows = has_windows
         self.has_ttl = has_ttl
         self.batch_rows = batch_rows
-        self.closed_topics = closed_topics
+        self.choice = TopicChoice(closed_topics, is_missing)
         self.ahead_ms = ahead_ms
         self.limits = limits or {}
         self.keyed: list[Keyed] = []
@@ -114,7 +115,7 @@ class Lines:
             "refuse_size": refuse_size,
             "refuse_time": refuse_time,
             "bounds_of": bounds_of,
-            "as_topic": TopicChoice(slots.closed_topics),
+            "as_topic": slots.choice,
             "unpack_record": unpack_record,
             "end_run": end_run,
             "site_of": self._site_of,

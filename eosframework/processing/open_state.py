@@ -30,7 +30,7 @@ from eosframework.processing.late_results import LateResults
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.state_ports import TaskStores
 from eosframework.processing.windowing import TaskWindows, timed_nodes
-from eosframework.records import TopicPartition
+from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 from eosframework.topology.graph import Aggregate, Keyed, Processor
 
 
@@ -182,8 +182,9 @@ class OpenState:
         self, name: str, changes: Sequence[tuple[bytes, bytes | None]], stream_time: int
     ) -> Iterator[Output]:
         topic, partition = self.changelogs[name]
+        time_ms = max(stream_time, EARLIEST_OUTPUT_MS)
         for key, data in changes[:-1]:
-            yield topic, data, key, partition, None, None, stream_time, None
+            yield topic, data, key, partition, None, None, time_ms, None
         key, data = changes[-1]
         # A report of a transaction that is over must not count for the next one.
         delivered = self._delivered
@@ -192,4 +193,4 @@ class OpenState:
             if error is None:
                 delivered[name] = message.offset() + 1
 
-        yield topic, data, key, partition, report, None, stream_time, None
+        yield topic, data, key, partition, report, None, time_ms, None

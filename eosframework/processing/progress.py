@@ -8,6 +8,7 @@ and is committed in it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,7 +42,9 @@ class Progress:
         """
         match metadata.rstrip("\0").split(";"):
             case [format_, transaction, stream_time, *_] if format_ == _FORMAT:
-                return cls(int(transaction), int(stream_time))
+                with suppress(ValueError):
+                    return cls(int(transaction), int(stream_time))
+                return cls()
             case _:
                 return cls()
 

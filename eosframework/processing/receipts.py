@@ -18,6 +18,7 @@ The header's value, `eos.receipt`, in ASCII:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from eosframework.processing.ports import Message, Output
@@ -110,7 +111,9 @@ class Series:
         """Read what stands behind the progress in a position's metadata; None: there is none."""
         match metadata.rstrip("\0").split(";"):
             case [_, _, _, format_, since, number, last] if format_ == _SERIES:
-                return cls(int(since), int(number), int(last) if last else None)
+                with suppress(ValueError):
+                    return cls(int(since), int(number), int(last) if last else None)
+                return None
             case _:
                 return None
 

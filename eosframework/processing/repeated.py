@@ -17,6 +17,9 @@ from eosframework.processing.failure_headers import (
 )
 from eosframework.processing.ports import Message
 
+MOST_DIGITS = 20
+"""A number of more was written by somebody else: none here has 64 bits."""
+
 
 class Repeated:
     """A message from a topic of records that are processed again, as its steps see it.
@@ -47,7 +50,7 @@ class Repeated:
         if HEADER_TOPIC not in said:
             return self.topic(), self.partition(), self.offset()
         return (
-            said[HEADER_TOPIC].decode(),
+            said[HEADER_TOPIC].decode(errors="replace"),
             _number(said, HEADER_PARTITION),
             _number(said, HEADER_OFFSET),
         )
@@ -75,4 +78,4 @@ class Repeated:
 
 def _number(said: Mapping[str, bytes], name: str) -> int:
     value = said.get(name, b"")
-    return int(value) if value.isdigit() else 0
+    return int(value) if value.isdigit() and len(value) < MOST_DIGITS else 0

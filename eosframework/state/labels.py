@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from eosframework.processing.state_ports import Changes, StoreIdentity
 
@@ -111,10 +112,14 @@ def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, in
         raise ValueError(f"changes of {sorted(unplaced)} come without a position behind them")
 
 
+_READERS: dict[Any, TypeAdapter[Any]] = {}
+
+
 def _made_of(cls: Any, content: bytes) -> Any:
+    reader = _READERS.get(cls) or _READERS.setdefault(cls, TypeAdapter(cls))
     try:
-        return cls(**orjson.loads(content))
-    except (TypeError, orjson.JSONDecodeError) as error:
+        return reader.validate_json(content, strict=True)
+    except ValidationError as error:
         raise ValueError(f"{content[:200]!r} is no label of a store") from error
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 KEY = b"manifest"
 
@@ -23,6 +24,8 @@ _HEAD = struct.Struct("<4xHB")
 
 Sizes = dict[str, int]
 """By name of a manifest, its size in bytes."""
+
+_NOTED = TypeAdapter(Sizes)
 
 
 def sizes(directory: Path) -> Sizes:
@@ -42,7 +45,11 @@ def shortened(noted: bytes | None, there: Sizes) -> str | None:
         noted: what the last write told.
         there: what was found before the database was opened, which begins a new manifest.
     """
-    for name, size in orjson.loads(noted or b"{}").items():
+    try:
+        told = _NOTED.validate_json(noted or b"{}", strict=True)
+    except ValidationError:
+        return "what was noted of its manifest cannot be read"
+    for name, size in told.items():
         if there.get(name, size) < size:
             return f"{name} has {there[name]} bytes of at least {size}"
     return None

@@ -22,7 +22,7 @@ NAME_LENGTH = 200
 NAME_CHARACTERS = "lower-case letters a-z, digits, '_' and '.'"
 
 _NAME = re.compile(r"[a-z0-9_.]+")
-_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]*)(?:\.\.([1-9][0-9]*))?")
+_ID = re.compile(r"([a-z0-9_.]+)-([a-z0-9_.]+)-(0|[1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
 
 REGISTRY = "registry"
 """Sub-topology under which an application writes its registry topic."""
@@ -103,7 +103,12 @@ class TransactionalId:
             )
         application, sub_topology, first, last = match.groups()
         together = 1 if last is None else int(last) - int(first) + 1
-        task = cls(application, sub_topology, int(first), None, max(1, together))
+        try:
+            task = cls(application, sub_topology, int(first), None, max(1, together))
+        except TopologyError as error:
+            raise ConfigurationError(
+                f"transactional id {text!r:.300} is nobody's: {error}"
+            ) from None
         if str(task) != text:
             raise ConfigurationError(
                 f"transactional id {text!r} is nobody's: partitions {first} to {last} never share "

@@ -126,7 +126,9 @@ class Places:
 def _writer_of(message: Message) -> str:
     """Return which task of a backfill wrote a record; of others it has none."""
     headers = message.headers() or ()
-    return next((v.decode() for name, v in headers if name == WRITER_HEADER and v), "")
+    return next(
+        (v.decode(errors="replace") for name, v in headers if name == WRITER_HEADER and v), ""
+    )
 
 
 def task_slots(spark: SparkSession, partitions: int) -> list[int]:

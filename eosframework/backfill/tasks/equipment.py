@@ -20,6 +20,7 @@ from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.known_refusals import known_refusals
+from eosframework.kafka.missing_topics import ChosenTopics
 from eosframework.kafka.outputs import KafkaOutputs
 from eosframework.kafka.snapshot import hold_nothing
 from eosframework.kafka.worker_clients import producers
@@ -152,6 +153,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
                     part,
                     closed_topics=graph.internal_topics,
                     limits=known_refusals(work.settings, work.facts, graph),
+                    is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
                 ),
                 settings=work.settings,
                 starts={p: work.starts[p] for p in own},

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from eosframework.embedded.folder import replace_file
 from eosframework.errors import ConfigurationError
 from eosframework.private import FILE_MODE
@@ -42,6 +44,9 @@ class Record:
         return self.settings.get("fsync", "on") not in ("off", "false", "no", "0")
 
 
+_RECORD = TypeAdapter(Record)
+
+
 def load_record(data_dir: Path) -> Record | None:
     """Read what an earlier start recorded; None if there was none.
 
@@ -50,14 +55,14 @@ def load_record(data_dir: Path) -> Record | None:
     """
     file = data_dir / _STATE
     try:
-        return Record(**json.loads(file.read_text(encoding="utf-8")))
+        return _RECORD.validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{file} does not describe a PostgreSQL server ({type(error).__name__}); "
             f"remove the data directory {data_dir}, or choose another with --data-dir"
-        ) from error
+        ) from None  # its text would show the password
 
 
 def save_record(data_dir: Path, record: Record) -> None:

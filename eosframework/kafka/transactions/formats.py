@@ -8,7 +8,8 @@ of versions and tagged fields is that of KIP-482 and KIP-915.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -86,9 +87,14 @@ def coordinator_partition(name: str, partitions: int) -> int:
 
 
 def transactional_id_of(key: bytes) -> str | None:
-    """Return whom a record of `__transaction_state` is about; None: of a kind not known here."""
-    reader = _Reader(key)
-    return reader.string() if reader.int16() == 0 else None
+    """Return whom a record of `__transaction_state` is about; None: of a kind not known here.
+
+    Raises:
+        RunError: it is cut short.
+    """
+    with _naming("TransactionLogKey", key):
+        reader = _Reader(key)
+        return reader.string() if reader.int16() == 0 else None
 
 
 def decode_state(value: bytes) -> StateValue:
@@ -106,10 +112,11 @@ def decode_offset(key: bytes, value: bytes) -> CommittedOffset | None:
     Raises:
         RunError: it is of a version that is not known here, or cut short.
     """
-    reader = _Reader(key)
-    if reader.int16() not in (0, 1):
-        return None
-    group, partition = reader.string(), TopicPartition(reader.string(), reader.int32())
+    with _naming("OffsetCommitKey", key):
+        reader = _Reader(key)
+        if reader.int16() not in (0, 1):
+            return None
+        group, partition = reader.string(), TopicPartition(reader.string(), reader.int32())
     offset = _decoded("OffsetCommitValue", value, newest=4, decode=lambda r, _: r.int64())
     return CommittedOffset(group, partition, offset)
 
@@ -117,17 +124,23 @@ def decode_offset(key: bytes, value: bytes) -> CommittedOffset | None:
 def _decoded(
     name: str, value: bytes, newest: int, decode: Callable[[_Reader, int], Element]
 ) -> Element:
-    try:
+    with _naming(name, value):
         reader = _Reader(value)
         version = reader.int16()
         if 0 <= version <= newest:
             return decode(reader, version)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise RunError(f"a {name} of {len(value)} bytes cannot be read: {error}") from error
     raise RunError(
         f"the brokers write version {version} of {name}, and this eosframework reads 0 to "
         f"{newest}; install a newer one"
     )
+
+
+@contextmanager
+def _naming(name: str, data: bytes) -> Generator[None]:
+    try:
+        yield
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise RunError(f"a {name} of {len(data)} bytes cannot be read: {error}") from error
 
 
 def _state(reader: _Reader, version: int) -> StateValue:

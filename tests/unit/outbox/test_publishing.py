@@ -96,3 +96,7 @@ def test_an_asynchronous_connection_is_told_how() -> None:
 def test_anything_else_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a int cannot be published on"):
         publish(7, "orders", None, None)
+
+
+def test_a_header_s_number_may_have_any_number_of_digits() -> None:
+    assert decode_headers({"a": [10**300]}) == [("a", b"[%d]" % 10**300)]

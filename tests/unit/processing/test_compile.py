@@ -143,6 +143,16 @@ def test_a_topic_that_nobody_may_choose_is_an_error_of_the_record(name: Any, why
     assert choose("out") == "out"
 
 
+def test_a_topic_that_does_not_exist_is_an_error_of_the_record_until_it_does() -> None:
+    there: set[str] = set()
+    choose = TopicChoice(is_missing=lambda name: name not in there)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="'later', which does not exist; create it"):
+            choose("later")
+    there.add("later")
+    assert choose("later") == "later"
+
+
 def test_topics_of_the_application_s_own_are_closed_to_functions() -> None:
     app = Topology("app")
     counted = app.stream("in", key=str, value="json").group_by(lambda r: r.key, key=str)
@@ -347,3 +357,11 @@ def test_a_ctrl_c_passes_where_python_handles_it() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
         run(target, json_messages(1), FailureHandler())
+
+
+@pytest.mark.parametrize(("time", "written"), [(-1, 1), (0, 1), (1, 1), (1700, 1700)])
+def test_no_output_has_a_time_that_librdkafka_takes_for_the_present(
+    time: int, written: int
+) -> None:
+    [out] = run(compiled(sink()), [Sent(b"{}", time=time)])
+    assert out[6] == written

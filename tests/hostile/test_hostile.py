@@ -1,0 +1,104 @@
+"""Hostile records through real workers: each has its outcome, and nobody else bears it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TOLD, KafkaService
+from tests.hostile.cases import HEALTHY, SWITCHED_OFF, Case, cases, inputs
+from tests.hostile.drawing import Drawing
+from tests.hostile.inputs import DEAD, Feeder
+from tests.hostile.world import HostileWorld
+from tests.support.pipeline import Pipeline
+
+SEED = int(os.environ.get("EOS_FUZZ_SEED", "17"))
+
+FAIL = """\
+application: NAME
+sources:
+  in: {topic: NAME.in, value: json, timestamp: "tests.hostile.functions:moment"}
+streams:
+  acted:
+    from: in
+    steps: [{map: "tests.hostile.functions:act"}]
+    to: {topic: NAME.out, value: json}
+  sent:
+    from: in
+    steps: [{filter: "tests.hostile.functions:is_sent"}]
+    to: {topic_from: "tests.hostile.functions:chosen", value: json}
+"""
+
+OFTEN = ("raise surrogate", "exit", "a topic that nobody has made")
+"""What `make test` shows of what ends a worker; `make test-all` shows every case."""
+
+FAILING = [
+    pytest.param(case, marks=() if case.name in OFTEN else pytest.mark.exhaustive)
+    for case in cases()
+    if case.lane == "act" and case.expected == DEAD and case.pending not in SWITCHED_OFF
+]
+
+DRAWN = 500
+"""Records that are drawn; `make fuzz` goes on for as long as it is told."""
+
+ALLOWED_MEGABYTES = 64
+"""By which a worker may grow over drawn records: what librdkafka fetches ahead and caches."""
+
+
+@pytest.fixture
+def world(
+    kafka: KafkaService, unique_name: Callable[[str], str], database: str, tmp_path: Path
+) -> Iterator[HostileWorld]:
+    made = HostileWorld(kafka.bootstrap_servers, unique_name("hostile"), tmp_path, database)
+    yield made
+    made.close()
+
+
+def test_hostile_records_have_one_outcome_each_and_harm_no_other(
+    world: HostileWorld, record_property: Callable[[str, object], None]
+) -> None:
+    off = sum(case.pending in SWITCHED_OFF for case in cases())
+    told = f"EOS_FUZZ_SEED={SEED}; {off} cases are switched off: {sorted(SWITCHED_OFF)}"
+    record_property(TOLD, told)
+    world.feed(inputs())
+    world.start()
+    world.wait()
+    assert world.wrong() == []
+    # The largest records are past; of what is drawn, none is large.
+    before = world.megabytes()
+    world.feed(Drawing(SEED).inputs(DRAWN, world.moment))
+    world.wait()
+    assert world.wrong() == [], told
+    grown = [now - then for now, then in zip(world.megabytes(), before, strict=True)]
+    assert max(grown) < ALLOWED_MEGABYTES, f"{before} MB grew by {grown}; {told}"
+    assert world.stop() == [0, 0]
+    audited = world.run("audit", str(world.transforms), "--json")
+    assert audited.exit_code == 0, (audited.exit_code, audited.err[-3000:])
+    verdict = audited.json
+    found = {what: verdict[what] for what in ("lost", "duplicated", "torn")}
+    assert found == {"lost": 0, "duplicated": 0, "torn": 0}, audited
+    listed = world.run("dead-letters", "list", str(world.transforms))
+    assert listed.exit_code == 0, listed.err
+
+
+@pytest.mark.parametrize("case", FAILING, ids=lambda case: f"{case.lane}-{case.name}")
+def test_on_error_fail_ends_the_worker_and_names_the_record(
+    case: Case, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    pipeline = make_pipeline(topology=FAIL, partitions=1, outputs={"out": 1})
+    made = replace(case, lane="in", key=b"k").as_input(1)
+    healthy = replace(HEALTHY["act"], lane="in")
+    feeder = Feeder(pipeline.bootstrap_servers, f"{pipeline.name}.")
+    feeder.feed([healthy.as_input(0), made, healthy.as_input(2)])
+    feeder.close()
+    worker = pipeline.start_worker(until_caught_up=True)
+    assert worker.wait() == 2
+    [error] = [line for line in worker.log.splitlines() if line.startswith("error: ")]
+    assert f"{pipeline.name}.in[0]@1" in error
+    assert "on_error" in error
+    assert "Traceback" not in worker.log
+    assert pipeline.committed() == 1

@@ -1,0 +1,46 @@
+"""Hostile messages through a real relay: what can be sent arrives, and nothing waits behind one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import psycopg
+
+from tests.conftest import TOLD
+from tests.hostile.cases import SWITCHED_OFF
+from tests.hostile.outbox import MESSAGES
+from tests.support.outbox import OutboxWorld
+from tests.support.pipeline import read_committed
+from tests.support.waiting import wait_until
+
+
+def test_hostile_messages_hold_up_no_other(
+    make_outbox: Callable[..., OutboxWorld], record_property: Callable[[str, object], None]
+) -> None:
+    chosen = [message for message in MESSAGES if message.pending not in SWITCHED_OFF]
+    off = len(MESSAGES) - len(chosen)
+    record_property(TOLD, f"{off} messages are switched off: {sorted(SWITCHED_OFF)}")
+    outbox = make_outbox()
+    with psycopg.connect(outbox.dsn, autocommit=True) as connection:
+        for message in chosen:
+            outbox.publish_on(connection, "healthy")
+            arguments = message.arguments.replace("TOPIC", outbox.topic)
+            connection.execute(f"SELECT eosframework.publish({arguments})".encode())
+        outbox.publish_on(connection, "healthy")
+    relay = outbox.start_relay()
+    expected = len(chosen) + 1 + sum(message.arrives for message in chosen)
+
+    def all_arrived() -> bool:
+        assert relay.process.poll() is None, relay.log[-4000:]
+        return len(read_committed(outbox.bootstrap_servers, outbox.topic)) >= expected
+
+    wait_until(all_arrived, f"{expected} messages")
+    arrived = read_committed(outbox.bootstrap_servers, outbox.topic)
+    healthy = [
+        (message.value() or b"").decode() for message in arrived if message.key() == b"healthy"
+    ]
+    assert healthy == outbox.committed["healthy"]
+    assert len(arrived) == expected
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0, relay.log[-4000:]
