@@ -257,11 +257,16 @@ class StreamJoining(Closing):
         is_more = noted[:1] in _MORE
         side = (_MORE if is_more else SIDES).index(noted[:1])
         key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
-        for time, data in unpacked(entry[0]):
-            yield Unpaired(key, self._decoded(side, data), time, side == _LEFT)
-            rest = rest[packed_bytes(data) :]
-            if rest:
-                self._agenda.change(due, noted, (rest, time))
+        is_through = False
+        try:
+            for time, data in unpacked(entry[0]):
+                yield Unpaired(key, self._decoded(side, data), time, side == _LEFT)
+                rest = rest[packed_bytes(data) :]
+            is_through = True
+        finally:
+            # Once, and only where it ends early: each change would stay in the journal.
+            if not is_through:
+                self._agenda.change(due, noted, (rest, entry[1]))
         self._agenda.take_first()
 
     def _slice_over(self, side: int, slice_: int) -> int:

@@ -219,7 +219,7 @@ for _emit in ("each", "commit", "close"):
             _windowed(_window, "1d", _emit), every(20), _half
         )
         CASES[f"{_name}, {_emit}, closed behind many"] = HotKey(
-            _windowed(_window, "1s", _emit), every(20), _half
+            _windowed(_window, "10s", _emit), every(20), _half
         )
 
 for _kind in ("inner", "left", "outer"):
