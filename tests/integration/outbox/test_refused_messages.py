@@ -380,7 +380,7 @@ def test_headers_of_every_kind_arrive_as_they_were_written(make_outbox: MakeOutb
         )
     outbox.finish()
     first, second = read_committed(outbox.bootstrap_servers, outbox.topic)
-    assert (first.headers() or [])[:3] == [
+    assert list(first.headers() or [])[:3] == [
         ("bytes", b"\0\xff"),
         ("text", "ü".encode()),
         ("none", None),
