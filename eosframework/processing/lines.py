@@ -214,9 +214,7 @@ class Lines:
                 number, known = len(self._bounds), self._name("limits", limits)
                 self._bounds[topic] = f"earliest{number}, latest{number} = bounds_of({known})"
             number = list(self._bounds).index(topic)
-            is_early = (
-                f"0 < {timestamp} < earliest{number} or " if limits.before_ms is not None else ""
-            )
+            is_early = f"{timestamp} < earliest{number} or " if limits.before_ms is not None else ""
             self._line(
                 depth,
                 f"if {is_early}{timestamp} > latest{number}: refuse_time({topic!r}, {timestamp})",
