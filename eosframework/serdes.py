@@ -94,7 +94,17 @@ def model_serde(model: type[BaseModel]) -> Serde:
         return data
 
     name = references.name_of(model) or model.__qualname__
-    return Serde(name, encode, decode, model)
+    return ModelSerde(name, encode, decode, model)
+
+
+class ModelSerde(Serde):
+    """The serde of a model, which is made again wherever it is unpickled.
+
+    pydantic's serializers cannot be unpickled where their schema holds the model that holds them.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return model_serde, (self.model,)
 
 
 def _strict(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:

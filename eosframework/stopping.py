@@ -13,7 +13,6 @@ make dataclasses, `python -m` ends by the signal although the exception was hand
 from __future__ import annotations
 
 import atexit
-import errno
 import os
 import signal
 import sys
@@ -25,9 +24,6 @@ from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Nothing more fits where something is written."""
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -146,12 +142,9 @@ def run_to_the_end(command: Callable[[], object]) -> NoReturn:
         command()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException as error:
+    except BaseException:
         code = 1
-        if isinstance(error, OSError) and error.errno in _FULL:
-            sys.stderr.write(f"error: what the command gives cannot be written: {error}\n")
-        else:
-            traceback.print_exc()
+        traceback.print_exc()
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
@@ -163,9 +156,7 @@ def _flushed(code: int) -> int:
     """Write what output waits, and return the exit code: 1 where that fails."""
     try:
         sys.stdout.flush()
-    except OSError as error:
-        if not code and not isinstance(error, BrokenPipeError):  # Its reader wants no more.
-            sys.stderr.write(f"error: what the command gives cannot be written: {error}\n")
+    except OSError:  # What commands print raises OutputLost; this is output of somebody else's.
         code = code or 1
     with suppress(OSError):
         sys.stderr.flush()

@@ -63,6 +63,12 @@ _WHOSE = (
         "changelog as where it comes from",
     ),
     (
+        "a record would meet more others in a join of streams, or give its key more sliding or "
+        "session windows, than `worker.hot_key_limit` (KeyTooHot)",
+        "the record",
+        "as if a function had raised; the others of its key are not affected",
+    ),
+    (
         "a topic is known to refuse an output: its value is larger than max.message.bytes "
         "(without compression), or its timestamp is outside message.timestamp.before.max.ms or "
         "message.timestamp.after.max.ms by five minutes",

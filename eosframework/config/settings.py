@@ -315,7 +315,7 @@ class OutboxSourceKind(StrEnum):
 
 
 class OutboxRefusal(StrEnum):
-    """What a relay does with a message that Kafka cannot take."""
+    """The policy for a message that Kafka cannot take."""
 
     SET_ASIDE = "set_aside"
     FAIL = "fail"

@@ -1,4 +1,4 @@
-"""Which roles may write into the log that a relay reads (`outbox.source=slot`)."""
+"""Roles that may write into the log that a relay reads (`outbox.source=slot`)."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ OTHER = "none"
 
 
 class Use(StrEnum):
-    """What a schema is needed for."""
+    """The use of a schema: reading or writing."""
 
     READ = "read"
     WRITE = "write"
 
 
 class Action(StrEnum):
-    """What a running process does about an answer."""
+    """The reaction of a running process to an answer."""
 
     WAIT = "wait"
     RECORD = "record"

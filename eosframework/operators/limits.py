@@ -1,4 +1,4 @@
-"""How much one record may set in motion where its key is a hot one."""
+"""Limits on the work that one record of a hot key may cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the work of a single record, whatever came before it.
+    """Bounds on the work of a single record, whatever came before it.
 
     Args:
         records: the most records of its key that it may meet in a join of streams, and the most
@@ -31,5 +31,5 @@ class Limits:
 
     @property
     def advice(self) -> str:
-        """What to do next, for messages."""
+        """The next step for the user, for messages."""
         return "raise worker.hot_key_limit (or worker.queue_megabytes for large records)"

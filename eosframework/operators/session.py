@@ -43,7 +43,7 @@ Update = Callable[[bytes, Any, int], Entry]
 
 
 class Changes(dict[bytes, Any]):
-    """What a transaction changed in a store, by key, in the order in which keys came in.
+    """The changes of a transaction to a store, by key, in the order in which keys came in.
 
     What is undone came in last, so of the keys that are sorted those go that are behind `kept`.
 
@@ -208,7 +208,7 @@ class StoreSession(ABC):
 
     @property
     def changed_bytes(self) -> int:
-        """How much memory the changes of this transaction take at most, about."""
+        """The approximate upper bound of the memory that this transaction's changes take."""
         return len(self._changed) * ENTRY_BYTES + self._put_bytes
 
     def weigh(self) -> None:

@@ -1,4 +1,4 @@
-"""How far the outbox is final: up to which number every row is either there or never will be.
+"""The frontier of the outbox: below it every row is visible or will never exist.
 
 A row takes its number from a sequence before its transaction commits, so a lower number can
 appear after a higher one. A writer holds a lock on the table from before it takes its first number

@@ -264,7 +264,7 @@ class PositionLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What a topic takes.
+    """The messages that a topic takes.
 
     Args:
         refusal: why nothing can be sent there; None: something can.

@@ -41,7 +41,7 @@ _PLACE = attrgetter("place")
 
 
 class Counts(Protocol):
-    """Where refused messages are counted."""
+    """The counters of refused messages."""
 
     refused: int
     unreadable: int

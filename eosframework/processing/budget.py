@@ -1,4 +1,4 @@
-"""How much memory the changes of a worker's open transactions may take.
+"""A bound on the memory that the changes of a worker's open transactions take.
 
 What a record changes in stores is kept until its transaction is committed. With long commit
 intervals, or large values, that could be any amount; so a transaction is committed early once the

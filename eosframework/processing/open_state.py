@@ -124,7 +124,7 @@ class OpenState:
 
     @property
     def changed_bytes(self) -> int:
-        """How much memory what the open transaction changed takes at most, about."""
+        """The approximate upper bound of the memory that the open transaction's changes take."""
         return sum(session.changed_bytes for session in self._sessions.values())
 
     def weigh(self) -> None:

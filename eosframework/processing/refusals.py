@@ -23,7 +23,7 @@ CLOCKS_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What a topic is known to refuse.
+    """The outputs that a topic is known to refuse.
 
     Args:
         value_bytes: the largest value that it may take; None: not known.

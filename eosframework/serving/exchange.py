@@ -72,7 +72,7 @@ def _is_ip(name: str) -> bool:
 
 
 class Exchange:
-    """What was received of one request, and the bytes of its answer.
+    """The received part of one request, and the bytes of its answer.
 
     Args:
         site: that is asked.

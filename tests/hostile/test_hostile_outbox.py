@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 
@@ -13,6 +14,18 @@ from tests.hostile.outbox import MESSAGES
 from tests.support.outbox import OutboxWorld
 from tests.support.pipeline import read_committed
 from tests.support.waiting import wait_until
+
+
+def put(connection: psycopg.Connection[Any], arguments: str) -> None:
+    """Publish a message; put its row there as the owner could where `publish` refuses it."""
+    try:
+        connection.execute(f"SELECT eosframework.publish({arguments})".encode())
+    except psycopg.DataError:
+        columns = ("topic", "key", "value", "headers")[: len(arguments.split(", ", 3))]
+        named = ", ".join(columns)
+        connection.execute(
+            f"INSERT INTO eosframework.outbox ({named}) VALUES ({arguments})".encode()
+        )
 
 
 def test_hostile_messages_hold_up_no_other(
@@ -26,7 +39,7 @@ def test_hostile_messages_hold_up_no_other(
         for message in chosen:
             outbox.publish_on(connection, "healthy")
             arguments = message.arguments.replace("TOPIC", outbox.topic)
-            connection.execute(f"SELECT eosframework.publish({arguments})".encode())
+            put(connection, arguments)
         outbox.publish_on(connection, "healthy")
     relay = outbox.start_relay()
     expected = len(chosen) + 1 + sum(message.arrives for message in chosen)

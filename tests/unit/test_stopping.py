@@ -238,13 +238,3 @@ def test_a_command_that_is_done_is_not_ended_by_what_native_libraries_still_do(
     ended = command(tmp_path, "lint", "app.py")
     assert (ended.returncode, ended.stderr) == (0, "app.py: 0 errors, 0 warnings\n")
     assert ended.stdout == "registered\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-def test_a_disk_that_is_full_is_named_without_a_traceback(tmp_path: Path) -> None:
-    with open("/dev/full", "w") as full:
-        ended = command(tmp_path, "errors", out=full.fileno())
-    assert ended.returncode == 1
-    assert ended.stderr == (
-        "error: what the command gives cannot be written: [Errno 28] No space left on device\n"
-    )

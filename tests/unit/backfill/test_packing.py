@@ -64,7 +64,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
 def test_functions_and_models_of_the_user_travel_by_value(graph: Graph, tmp_path: Path) -> None:
     packed = pack(graph)
     done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE], input=packed, capture_output=True, check=True
+        [sys.executable, "-c", ELSEWHERE], input=packed, stdout=subprocess.PIPE, check=True
     )
     assert done.stdout.decode().strip() == '{"n":42}'
 

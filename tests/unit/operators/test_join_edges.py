@@ -39,7 +39,7 @@ def met(by: Any = both, on_error: Any = "fail", **options: Any) -> OneTask:
 
 def test_a_left_record_without_a_key_goes_on_alone_and_others_are_passed_over() -> None:
     task = met()
-    assert task.send("left", None, 1, 0) == [("out", None, [1, None], 0)]
+    assert task.send("left", None, 1, 1) == [("out", None, [1, None], 1)]
     assert task.send("right", None, 1, 0) == []
     assert task.send("left", "a", None, 0) == []
     assert task.send("right", "a", None, 0) == []
@@ -82,10 +82,10 @@ def test_a_record_that_fails_alone_stops_the_task_behind_the_one_that_moved_time
 def test_records_of_one_time_that_go_on_alone_do_so_once_each_although_one_fails() -> None:
     task = met(refuse_nine)
     for value in (1, 9, 2):
-        task.send("left", "a", value, 0)
+        task.send("left", "a", value, 1)
     with pytest.raises(RecordFailed):
         task.send("left", "b", 3, 100)
-    assert task.before_failure() == [("out", "a", [1, None], 0)]
+    assert task.before_failure() == [("out", "a", [1, None], 1)]
     task.commit()
     task.restart()
     with pytest.raises(RecordFailed, match="nine does not go alone"):

@@ -13,7 +13,7 @@ Record = tuple[str, Any, int]
 
 def histories(latest: int = 80) -> st.SearchStrategy[list[Any]]:
     """Records whose times go up by and large, and events between them."""
-    records = st.tuples(st.sampled_from("abc"), st.integers(0, latest))
+    records = st.tuples(st.sampled_from("abc"), st.integers(1, latest))
     events = st.sampled_from(["run", "commit", "commit", "drop", "crash"])
     return st.lists(records | events, max_size=40).map(_in_order_by_and_large)
 

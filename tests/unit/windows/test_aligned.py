@@ -124,14 +124,14 @@ def test_a_result_that_fails_leaves_its_window_open() -> None:
         ),
         value="json",
     )
-    bench.send(("a", 1, 0), ("b", 13, 1), ("c", 2, 2), ("a", 3, 10), ("a", 4, 11))
+    bench.send(("a", 1, 1), ("b", 13, 1), ("c", 2, 2), ("a", 3, 10), ("a", 4, 11))
     error = failed(bench)
     assert "unlucky" in str(error)
     assert bench.position.offset == 4
-    assert bench.results() == [("a", (0, 10, [1]), 0)]
+    assert bench.results() == [("a", (0, 10, [1]), 1)]
     bench.crash()
     assert "unlucky" in str(failed(bench))
-    assert bench.results() == [("a", (0, 10, [1]), 0)]
+    assert bench.results() == [("a", (0, 10, [1]), 1)]
 
 
 def test_a_result_that_is_skipped_closes_its_window() -> None:
@@ -144,8 +144,8 @@ def test_a_result_that_is_skipped_closes_its_window() -> None:
         ),
         value="json",
     )
-    assert bench.feed(("a", 1, 0), ("b", 13, 1), ("c", 2, 2), ("a", 3, 10)) == [
-        ("a", (0, 10, [1]), 0),
+    assert bench.feed(("a", 1, 1), ("b", 13, 1), ("c", 2, 2), ("a", 3, 10)) == [
+        ("a", (0, 10, [1]), 1),
         ("c", (0, 10, [2]), 2),
     ]
     assert bench.task.failures.skipped == 1
