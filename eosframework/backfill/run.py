@@ -38,6 +38,7 @@ from eosframework.backfill.tasks.failures import failure_of
 from eosframework.backfill.tasks.packing import pack
 from eosframework.backfill.tasks.work import Work
 from eosframework.errors import PositionLost, RunError
+from eosframework.kafka.decided import settled_ends
 from eosframework.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -224,9 +225,10 @@ def _fix_ends(started: Started) -> None:
         for topic in ended
         for number in range(started.facts.partitions[topic])
     ]
-    log = started.admin.log_bounds(partitions)
+    wait_seconds = started.settings.kafka.request_timeout_seconds
+    ends = settled_ends(started.admin, partitions, wait_seconds)
     entries: dict[str, Any] = {
-        ends_key(state.job.name, topic): [log[p][1] for p in partitions if p.topic == topic]
+        ends_key(state.job.name, topic): [ends[p] for p in partitions if p.topic == topic]
         for topic in ended
     }
     started.log.write(entries)

@@ -35,7 +35,7 @@ from eosframework.kafka.access import registry_access
 from eosframework.kafka.acls import refuse_denied
 from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.control_entries import key_of, readable, take_entry
-from eosframework.kafka.decided import settled_end
+from eosframework.kafka.decided import settled_ends
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.kafka.writer import write_records
 from eosframework.processing.ports import Output
@@ -218,7 +218,7 @@ class Registry:
             ClusterUnreachable: it was not read to its end within the deadline, or a transaction
                 that is open in it did not end within that.
         """
-        settled_end(self._admin, self._partition, self._settings.request_timeout_seconds)
+        settled_ends(self._admin, [self._partition], self._settings.request_timeout_seconds)
         self._read_committed()
         return self._interpreted({})
 

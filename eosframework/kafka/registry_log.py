@@ -15,7 +15,7 @@ import orjson
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin import ClusterAdmin
 from eosframework.kafka.control_entries import key_of, read_entry, readable, take_entry
-from eosframework.kafka.decided import decided_end, settled_end
+from eosframework.kafka.decided import decided_ends, settled_ends
 from eosframework.kafka.registry import Registry
 from eosframework.kafka.snapshot import read_ranges
 from eosframework.processing.ports import Output
@@ -67,7 +67,7 @@ class RegistryLog:
         Raises:
             ClusterUnreachable: nobody answered, or a transaction stays in doubt.
         """
-        end = settled_end(self._admin, self._partition, self._settle_seconds)
+        end = settled_ends(self._admin, [self._partition], self._settle_seconds)[self._partition]
         return self._read_to(end, prefix, keys)
 
     def decided(self, prefix: str, keys: Collection[str] | None = None) -> dict[str, Any]:
@@ -93,7 +93,8 @@ class RegistryLog:
         Raises:
             ClusterUnreachable: nobody answered.
         """
-        return decided_end(self._admin, self._partition, within_seconds) is not None
+        ends = decided_ends(self._admin, [self._partition], within_seconds)
+        return ends[self._partition] is not None
 
     def undecided(self) -> set[str]:
         """Return the keys of entries at or behind the first transaction that is not decided.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.decided import decided_ends
 from eosframework.kafka.facts import TopicFacts
 from eosframework.kafka.registry import Registered
 from eosframework.kafka.snapshot import hold_nothing
@@ -82,6 +83,10 @@ def unread_ways(
     unread: set[str] = set()
     for name in (name for name, found in topics.items() if found.exists):
         partitions = [TopicPartition(name, number) for number in range(topics[name].partitions)]
+        ends = decided_ends(admin, partitions, settings.request_timeout_seconds)
+        if None in ends.values():  # Committed records may lie after the open transaction.
+            unread.add(name)
+            continue
         bounds = admin.log_bounds(partitions)
         read_to = {p.topic_partition: p.offset for p in admin.committed(application, partitions)}
         ranges = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import selectors
 import socket
 import threading
@@ -159,6 +160,10 @@ class Connections:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTOR:
                     continue  # the client is gone again
+                # Linux takes a descriptor before it looks for a client: there may be none, and
+                # giving up the client that is being answered would serve nobody.
+                if not self._is_awaited():
+                    return count
                 if not self._give_a_descriptor_up():
                     time.sleep(_PAUSE_SECONDS)
                     return count
@@ -172,6 +177,12 @@ class Connections:
             # Most have sent their request by now: they cannot be in anybody's way.
             self._go_on(connection)
         return MOST_CONNECTIONS
+
+    def _is_awaited(self) -> bool:
+        """Tell whether a client waits to be let in."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _slowest(self) -> _Connection:
         """Return the client that is waited for, not it for a page, for the longest time."""

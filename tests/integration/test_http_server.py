@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import socket
 import threading
 import time
@@ -189,10 +190,13 @@ def test_probes_are_answered_while_all_other_pages_take_long() -> None:
         assert ask(address, "/slow")[0] == 200
 
 
-def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(address: str) -> None:
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(
+    address: str, others: int
+) -> None:
     host, port = address.split(":")
     probe = socket.socket()
-    silent = socket.create_connection((host, int(port)))
+    silent = [socket.create_connection((host, int(port))) for _ in range(others)]
     taken: list[int] = []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = max(int(name) for name in os.listdir("/proc/self/fd")) + 5
@@ -203,15 +207,18 @@ def test_a_probe_is_answered_where_the_process_has_no_descriptor_left(address: s
                 taken.append(os.open(os.devnull, os.O_RDONLY))
         probe.settimeout(60)
         probe.connect((host, int(port)))
+        # Looking for a further client needs a descriptor, too: it must not cost the one let in.
+        hung_up = select.select([probe], [], [], 0.2)[0]
         probe.sendall(b"GET /echo HTTP/1.0\r\n\r\n")
         answer = probe.recv(1000)
     finally:
         for descriptor in taken:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        probe.close()
-        silent.close()
+        for client in (probe, *silent):
+            client.close()
     assert taken
+    assert not hung_up
     assert answer.startswith(b"HTTP/1.1 200")
 
 

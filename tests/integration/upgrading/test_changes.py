@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.soak.foreign import ForeignTransaction
 from tests.support.commands import here
 from tests.support.pipeline import wait_until
 from tests.support.upgraded import OLD, Upgraded
@@ -76,7 +77,13 @@ def test_a_topic_on_the_way_is_left_only_when_nothing_is_unread_in_it(
         application, "other.yaml", 'tens", key: string}', 'tens", key: string, value: bytes}'
     )
     way = f"{application.name}.counted.repartition"
+    hidden = ForeignTransaction(application.bootstrap_servers, way, 1)
     application.sent_aside(way)
+    wait = ("--set", "kafka.request_timeout_seconds=5")
+    behind = run("run-worker", other, "--until-caught-up", *wait)
+    assert behind.exit_code == 1
+    assert "holds records that are not read" in behind.error, "the last stable offset hides it"
+    hidden.end()
     refused = run("run-worker", other, "--until-caught-up")
     assert refused.exit_code == 1
     assert f"topic {way}" in refused.error
