@@ -44,7 +44,9 @@ OPERATOR_LIMITS = tuple(
         "join with a table": 5.2,
     }.items()
 )
-CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.25)
+# 1.08 before each output was searched for null, which orjson writes for NaN (0.1 µs), and its time
+# was compared with 1 ms, since librdkafka takes 0 for the present.
+CONVERSION = Limit("compiled function, JSON", "the conversion by hand", 1.4)
 WORKER = Limit("CPU of a worker, JSON", "the hand-written loop", 1.35)
 
 
