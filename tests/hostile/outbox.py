@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.hostile.cases import Pending
-
 
 @dataclass(frozen=True)
 class Published:
@@ -16,13 +14,11 @@ class Published:
 
     Args:
         arrives: whether Kafka takes it; else it is set aside.
-        pending: what is missing for that; None: nothing.
     """
 
     name: str
     arguments: str
     arrives: bool = True
-    pending: Pending | None = None
 
 
 MESSAGES = (
@@ -37,7 +33,7 @@ MESSAGES = (
         "'TOPIC', 'k', 'v', (SELECT jsonb_object_agg(n, n) FROM generate_series(1, 500) n)",
     ),
     *(
-        Published(name, arguments, arrives=False, pending=Pending.OUTBOX)
+        Published(name, arguments, arrives=False)
         for name, arguments in (
             ("a name that is no topic's", "'no such topic!', 'k', 'v'"),
             ("a topic that nobody has made", "'TOPIC.nowhere', 'k', 'v'"),
