@@ -12,6 +12,7 @@ import psutil
 
 from eosframework.embedded.folder import START_SECONDS, replace_file, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
+from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed
 from eosframework.private import UMASK, opener
 from eosframework.stopping import interrupted_later
@@ -81,8 +82,9 @@ class Node:
         self._forget()
 
     def suspend(self) -> None:
-        """SIGSTOP: the process keeps its connections and does not run."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: the process keeps its connections and does not run, once this returns."""
+        if process := self._process():
+            suspend_process(process.pid)
 
     def resume(self) -> None:
         """SIGCONT: a suspended process runs on."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.config import StateSettings
+from eosframework.embedded.suspension import suspend_process
 from eosframework.state.places import application_directory, found
 from tests.support.store_writer import (
     APPLICATION,
@@ -60,7 +61,7 @@ def test_a_store_that_is_opened_again_goes_on_where_it_was_killed(tmp_path: Path
 def test_the_stores_of_a_process_that_stands_still_are_left_alone(tmp_path: Path) -> None:
     with writers(tmp_path) as host:
         pid, _ = host.start()
-        os.kill(pid, signal.SIGSTOP)
+        suspend_process(pid)
         state = backend(tmp_path, "host.1")
         stores = open_task(state)
         assert stores.position("counts") is None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from eosframework.embedded.suspension import suspend_process
 from tests.soak.schedule import SPARED, SUPERVISOR
 from tests.soak.stores import damage_a_store, remove_as_told
 from tests.support.pipeline import COMPRESSED, Pipeline, WorkerProcess, wait_until
@@ -289,7 +290,10 @@ def _signal(family: list[psutil.Process], number: signal.Signals) -> bool:
     for process in family:
         # psutil signals whatever has the number of a process that it has once found gone.
         if process.is_running():
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if number == signal.SIGSTOP:
+                    suspend_process(process.pid)
+                else:
+                    process.send_signal(number)
                 reached = True
     return reached

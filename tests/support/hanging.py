@@ -10,6 +10,7 @@ import time
 from eosframework.kafka.transactions.vendor import errors, producer_protocol, records
 from eosframework.kafka.transactions.wire import Wire
 from eosframework.records import TopicPartition
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def write_unannounced(
@@ -44,8 +45,13 @@ def write_unannounced(
         ],
         max_version=11,
     )
-    answer = wire.send(request, wire.leaders([partition.topic])[partition])
-    _raise(answer.responses[0].partition_responses[0].error_code)
+    # A broker goes on verifying for a moment after it was told not to, and refuses by this error.
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    code = errors.InvalidProducerIdMappingError.errno
+    while code == errors.InvalidProducerIdMappingError.errno and time.monotonic() < deadline:
+        answer = wire.send(request, wire.leaders([partition.topic])[partition])
+        code = answer.responses[0].partition_responses[0].error_code
+    _raise(code)
     return producer_id
 
 

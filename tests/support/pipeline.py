@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from eosframework.embedded.suspension import suspend_process
 from tests.support.commands import here
 from tests.support.kafka_admin import NewTopic
 from tests.support.logged import logged
@@ -113,7 +114,10 @@ class WorkerProcess:
         (self.fault_directory / "release").touch()
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            suspend_process(self.process.pid)
+        else:
+            self.process.send_signal(number)
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,13 +82,12 @@ class Provocateur:
     @contextmanager
     def hung(self) -> Iterator[None]:
         """The broker takes connections and answers nothing."""
-        pid = self.cluster.nodes[0].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        node = self.cluster.nodes[0]
+        node.suspend()
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            node.resume()
 
 
 def join(consumer: Consumer, topic: str) -> object:

@@ -25,6 +25,7 @@ import orjson
 from eosframework.embedded import jars
 from eosframework.embedded.java import find_java
 from eosframework.embedded.ports import free_ports
+from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed
 from tests.support.pipeline import wait_until
 
@@ -65,7 +66,7 @@ class Registry:
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Let it answer nothing for the length of the block."""
-        self._process.send_signal(signal.SIGSTOP)
+        suspend_process(self._process.pid)
         try:
             yield
         finally:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from eosframework.embedded.suspension import suspend_process
+
 STUCK = """
 import ctypes, signal
 from eosframework.watchdog import Watchdog
@@ -69,7 +71,7 @@ def test_under_a_supervisor_it_ends_by_a_signal_so_that_it_is_restarted(start: S
 
 def test_a_process_that_stood_still_has_its_time_afterwards(start: Start) -> None:
     process = start(turn=5)
-    process.send_signal(signal.SIGSTOP)
+    suspend_process(process.pid)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(5.5)
     process.send_signal(signal.SIGCONT)
