@@ -31,8 +31,8 @@ from benchmarks.options import Options
 from benchmarks.processes import Child
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.processing.compile import compile_part
-from eosframework.topology.resolve import resolve
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.topology.resolve.resolve import resolve
 
 DEFAULT_RECORDS = 1_000_000
 DEFAULT_ROUNDS = 5

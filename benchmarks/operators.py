@@ -19,15 +19,15 @@ from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.operators.entries import LAYOUT
-from eosframework.processing.compile import compile_part
-from eosframework.processing.open_state import OpenState
-from eosframework.processing.overtime import RecordTimer
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.states import TaskState
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 from eosframework.state.memory import MemoryState
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 DEFAULT_RECORDS = 200_000

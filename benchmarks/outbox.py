@@ -24,8 +24,8 @@ from benchmarks.processes import Child, Command, ProcessFailed, running
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
 from eosframework.embedded import start_postgres
+from eosframework.postgres import Database, migrate
 
 DEFAULT_RECORDS = 1_000_000
 DEFAULT_ROUNDS = 3

@@ -24,7 +24,7 @@ from benchmarks.options import Options
 from benchmarks.processes import Child, ProcessFailed, running
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.kafka.own_topics import SETTINGS, OwnRole
+from eosframework.application.internal_topics import SETTINGS, OwnRole
 
 DEFAULT_KEYS = 1_000_000
 DEFAULT_KILLS = 5

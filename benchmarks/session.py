@@ -24,8 +24,8 @@ from benchmarks.inputs import (
 )
 from benchmarks.measure import CommittedOffsets
 from benchmarks.processes import Child, running
+from eosframework.application.internal_topics import SETTINGS, OwnRole
 from eosframework.embedded import start_kafka
-from eosframework.kafka.own_topics import SETTINGS, OwnRole
 
 HEAP_MEGABYTES = 1024
 

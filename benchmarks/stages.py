@@ -23,13 +23,13 @@ from benchmarks.inputs import DOUBLED, PARTITIONS, delete_topics
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from eosframework.processing.compile import CompiledSource, compile_source
+from eosframework.processing.codegen.compiler import CompiledSource, compile_source
 from eosframework.processing.ports import Output
-from eosframework.processing.receipts import ReceiptedOutputs
+from eosframework.processing.transaction.receipts import ReceiptedOutputs
 from eosframework.records import Position
 from eosframework.records import TopicPartition as Place
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 DEFAULT_RECORDS = 200_000
 DEFAULT_ROUNDS = 5

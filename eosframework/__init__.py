@@ -12,11 +12,11 @@ if TYPE_CHECKING:
         UserError,
     )
     from eosframework.records import Record, WindowResult
-    from eosframework.schemas import avro, json_schema, protobuf
-    from eosframework.serdes import Serde, serde_of
-    from eosframework.topology.builder import Topology
-    from eosframework.topology.streams import Stream, dead_letter
-    from eosframework.topology.window_making import hopping, session, sliding, tumbling
+    from eosframework.serialization.schemas import avro, json_schema, protobuf
+    from eosframework.serialization.serdes import Serde, serde_of
+    from eosframework.topology.dsl.builder import Topology
+    from eosframework.topology.dsl.streams import Stream, dead_letter
+    from eosframework.topology.dsl.window_declarations import hopping, session, sliding, tumbling
 
 __all__ = [
     "EosError",
@@ -42,19 +42,19 @@ __all__ = [
 
 _HOMES = {
     "Record": "records",
-    "Serde": "serdes",
-    "Stream": "topology.streams",
-    "Topology": "topology.builder",
+    "Serde": "serialization.serdes",
+    "Stream": "topology.dsl.streams",
+    "Topology": "topology.dsl.builder",
     "WindowResult": "records",
-    "avro": "schemas",
-    "dead_letter": "topology.streams",
-    "hopping": "topology.window_making",
-    "json_schema": "schemas",
-    "protobuf": "schemas",
-    "serde_of": "serdes",
-    "session": "topology.window_making",
-    "sliding": "topology.window_making",
-    "tumbling": "topology.window_making",
+    "avro": "serialization.schemas",
+    "dead_letter": "topology.dsl.streams",
+    "hopping": "topology.dsl.window_declarations",
+    "json_schema": "serialization.schemas",
+    "protobuf": "serialization.schemas",
+    "serde_of": "serialization.serdes",
+    "session": "topology.dsl.window_declarations",
+    "sliding": "topology.dsl.window_declarations",
+    "tumbling": "topology.dsl.window_declarations",
 }
 """Modules of the names that do not come from `errors`.
 

@@ -4,8 +4,8 @@ import os
 import signal
 import sys
 
-from eosframework.interrupted import ended_at_once, lasts
-from eosframework.stopping import end_at_once, handled, run_to_the_end
+from eosframework.process.interrupts import ended_at_once, lasts
+from eosframework.process.signals import end_at_once, handled, run_to_the_end
 
 
 def main() -> None:

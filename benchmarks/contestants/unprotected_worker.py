@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from eosframework import runtime
 from eosframework.cli import main
-from eosframework.kafka.outputs import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.runtime import worker as runtime
 
 if __name__ == "__main__":
     runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)

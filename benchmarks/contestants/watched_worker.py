@@ -17,7 +17,7 @@ from typing import BinaryIO
 import orjson
 
 from eosframework.cli import main
-from eosframework.kafka.outputs import KafkaRound
+from eosframework.kafka.producer.producer_pool import KafkaRound
 from eosframework.processing.ports import Committed
 
 

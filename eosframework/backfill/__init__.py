@@ -11,6 +11,6 @@ belong to the job's tasks, never to an attempt, and through claims of the databa
 
 from eosframework.backfill.api import Backfill
 from eosframework.backfill.frames import outputs_of
-from eosframework.backfill.spark.session import spark_session
+from eosframework.backfill.spark.spark_session import spark_session
 
 __all__ = ["Backfill", "outputs_of", "spark_session"]

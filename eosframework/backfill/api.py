@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.request import FileRequest, Request
-from eosframework.backfill.state import JobState
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.request import FileRequest, Request
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.topology.again import without_again
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Graph
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.retry_topics import without_again
 from eosframework.topology.loader import load_app
 from eosframework.topology.renaming import renamed
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eosframework.backfill.job import PinnedFile
+    from eosframework.backfill.job.job_entry import PinnedFile
 
 Shown = Callable[[JobState], object]
 """Told how far a job is, about once a second."""
@@ -90,10 +90,10 @@ class Backfill:
                 the session or its executors lack something.
             RunError: a record cannot be processed, or Spark gave up; the job can be started again.
         """
-        from eosframework.backfill.run import run_stages
+        from eosframework.backfill.driver.job_start import start
+        from eosframework.backfill.driver.stage_runner import run_stages
         from eosframework.backfill.spark.preflight import require_executors
-        from eosframework.backfill.spark.session import own_session, spark_session
-        from eosframework.backfill.start import start
+        from eosframework.backfill.spark.spark_session import own_session, spark_session
 
         session = spark_session(None, {}) if spark is None else own_session(spark)
 

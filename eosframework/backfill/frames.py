@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from eosframework.backfill.api import graph_of
-from eosframework.backfill.spark.arrow import (
+from eosframework.backfill.spark.arrow_batches import (
     BatchFunction,
     RecordBatch,
     batch_of,
     headers_type,
     map_batches,
 )
-from eosframework.backfill.tasks.packing import pack, unpack
+from eosframework.backfill.spark.pickling import pack, unpack
 from eosframework.errors import ConfigurationError
 from eosframework.processing.ports import Output
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Graph, SubTopology
-from eosframework.topology.walk import keeps, nodes_of
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph, SubTopology
+from eosframework.topology.graph.walk import keeps, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,9 +102,9 @@ def _as_rows(rows: DataFrame, topic: str) -> DataFrame:
 
 def _running(packed: bytes, topic: str) -> BatchFunction:
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        from eosframework.backfill.spark.rows import runs
-        from eosframework.processing.compile import compile_part
-        from eosframework.processing.failures import FailureHandler
+        from eosframework.backfill.spark.spark_rows import runs
+        from eosframework.processing.codegen.compiler import compile_part
+        from eosframework.processing.failures.failures import FailureHandler
 
         part = next(p for p in unpack(packed).sub_topologies if topic in _topics(p))
         source = compile_part(part).sources[topic]

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import typer
 import typer.core
 
-from eosframework import interrupted
 from eosframework.cli.stdout import guarded_stdout
 from eosframework.errors import EosError, OutputLost
+from eosframework.process import interrupts as interrupted
 
 
 class _InOrder(typer.core.TyperGroup):

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
-    from eosframework.kafka.acls import Access
+    from eosframework.kafka.admin.acls import Access
 
 
 def print_access(needed: Sequence[Access], settings: Settings, principal: str | None) -> None:

@@ -13,7 +13,7 @@ from eosframework.cli.options import (
     SuffixOption,
 )
 from eosframework.errors import StartRefused
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 
 @app.command()
@@ -32,8 +32,8 @@ def apply(
     Internal topics with too few partitions get more while nothing was ever processed. Nothing is
     dropped, narrowed or changed otherwise.
     """
+    from eosframework.application.provision import apply as apply_to
     from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
-    from eosframework.kafka.provision import apply as apply_to
 
     opened = open_application(app_name, config, assignments, suffix)
     tables, schemas = plan_tables_of(opened), plan_schemas_of(opened)
@@ -42,11 +42,11 @@ def apply(
     leaves("what was created stays; run the same command again, and it creates the rest")
     planned, created = apply_to(opened.graph, opened.settings, opened.admin, opened.registry)
     if tables is not None:
-        from eosframework.carrying import apply_database
+        from eosframework.runtime.table_writer import apply_database
 
         created += apply_database(opened.graph, opened.settings)
     if schemas:
-        from eosframework.kafka.subjects import apply_subjects
+        from eosframework.application.subjects import apply_subjects
 
         created += apply_subjects(opened.graph.codecs, opened.settings.registry, schemas)
     grown = [

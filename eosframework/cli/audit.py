@@ -11,14 +11,14 @@ from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
 
 if TYPE_CHECKING:
-    from eosframework.audit import Detail, Verdict
+    from eosframework.operations.audit import Detail, Verdict
 
 DETAILS_SHOWN = 5
 """Of each kind, to people; `--json` has more."""
 
 
 class By(StrEnum):
-    """What tells which outputs must be there; see `eosframework.audit.Proof`."""
+    """What tells which outputs must be there; see `eosframework.operations.audit.Proof`."""
 
     AUTO = "auto"
     RECEIPTS = "receipts"
@@ -69,16 +69,16 @@ def audit(
     committed positions; those with side effects repeat them. Exits with 2 if anything is lost,
     duplicated, reordered or torn.
     """
-    from eosframework.audit import Bound, Proof, Scope, audit_application
     from eosframework.config import load_settings
+    from eosframework.operations.audit import Bound, Proof, Scope, audit_application
     from eosframework.topology.loader import load_app
-    from eosframework.topology.resolve import resolve
+    from eosframework.topology.resolve.resolve import resolve
 
     scope = Scope(Bound.parse(start), Bound.parse(end))
     settings = load_settings(config, assignments)
     graph = resolve(load_app(application)).with_times_within(settings.worker.max_event_time_ahead)
     if graph.codecs:
-        from eosframework.kafka.schemas import open_schemas
+        from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 
         open_schemas(graph.codecs, settings.registry)
     progress = _Progress()

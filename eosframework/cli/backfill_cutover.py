@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonOption, SetOption
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.backfill.cutover import CutOver
+    from eosframework.backfill.cutover.cutover_steps import CutOver
 
 
 def cutover(
@@ -31,10 +31,10 @@ def cutover(
 
     Refused while workers run. Everything is set in one step: after a crash run it again.
     """
-    from eosframework.backfill.cutover import cut_over
+    from eosframework.backfill.cutover.cutover_steps import cut_over
     from eosframework.cli.cluster import open_application
-    from eosframework.logs import configure_logs
-    from eosframework.topology.again import without_again
+    from eosframework.process.logs import configure_logs
+    from eosframework.topology.graph.retry_topics import without_again
 
     opened = open_application(app_name, config, assignments)
     configure_logs(opened.settings.log)

@@ -15,14 +15,14 @@ from eosframework.cli.options import (
     SetOption,
     SparkOption,
 )
-from eosframework.interrupted import cleaning_up
+from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from eosframework.backfill.comparing_by import By
-    from eosframework.backfill.diff import Diff
-    from eosframework.backfill.topic_diff import Place, TopicDifference
+    from eosframework.backfill.diff.job_diff import Diff
+    from eosframework.backfill.diff.record_identity import By
+    from eosframework.backfill.diff.topic_diff import Place, TopicDifference
 
 VALUE_CHARACTERS = 200
 """Of a key or value, to people."""
@@ -83,12 +83,12 @@ def diff(
     """
     cleaning_up()
     from eosframework.backfill.api import spark_options
-    from eosframework.backfill.comparing_by import By
-    from eosframework.backfill.diff import compare, lazy_session
+    from eosframework.backfill.diff.job_diff import compare, lazy_session
+    from eosframework.backfill.diff.record_identity import By
+    from eosframework.backfill.diff.topic_diff import How
     from eosframework.backfill.spark.preflight import check_packages
-    from eosframework.backfill.topic_diff import How
     from eosframework.config import load_settings
-    from eosframework.logs import configure_logs
+    from eosframework.process.logs import configure_logs
     from eosframework.topology.loader import load_app
 
     settings = load_settings(config, assignments)
@@ -110,7 +110,7 @@ def diff(
 
 
 def _topics_by(given: Sequence[str]) -> dict[str, By]:
-    from eosframework.backfill.comparing_by import By
+    from eosframework.backfill.diff.record_identity import By
     from eosframework.errors import ConfigurationError
 
     chosen: dict[str, By] = {}

@@ -15,10 +15,10 @@ from eosframework.cli.options import (
     SetOption,
     SparkOption,
 )
-from eosframework.interrupted import cleaning_up, leaves
+from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
-    from eosframework.backfill.state import JobState
+    from eosframework.backfill.job.job_state import JobState
 
 
 FromOption = Annotated[
@@ -90,11 +90,11 @@ def run(
     """
     cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.shown import Shown
+    from eosframework.backfill.job.progress_display import Shown
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
-    from eosframework.backfill.spark.session import spark_session
+    from eosframework.backfill.spark.spark_session import spark_session
     from eosframework.config import load_settings
-    from eosframework.logs import configure_logs
+    from eosframework.process.logs import configure_logs
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)

@@ -15,8 +15,8 @@ from eosframework.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from eosframework.backfill.state import JobState
-    from eosframework.backfill.status import JobStatus
+    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_status import JobStatus
     from eosframework.cli.cluster import OpenedApplication
 
 LOOK_SECONDS = 1.0
@@ -40,7 +40,7 @@ def status(
 
     from eosframework.cli.cluster import open_application
     from eosframework.errors import ConfigurationError
-    from eosframework.topology.again import without_again
+    from eosframework.topology.graph.retry_topics import without_again
 
     if watch and (job is None or as_json):
         raise ConfigurationError("--watch shows one job to people; give it with --job, no --json")
@@ -57,9 +57,9 @@ def status(
 def _list(opened: OpenedApplication, as_json: bool) -> None:
     import time
 
-    from eosframework.backfill.log import job_states
-    from eosframework.backfill.shown import headline
-    from eosframework.backfill.status import Watching
+    from eosframework.backfill.job.job_log import job_states
+    from eosframework.backfill.job.job_status import Watching
+    from eosframework.backfill.job.progress_display import headline
 
     now = time.time()
     states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
@@ -84,8 +84,8 @@ def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from eosframework.backfill.shown import drawn
-    from eosframework.backfill.status import Watching
+    from eosframework.backfill.job.job_status import Watching
+    from eosframework.backfill.job.progress_display import drawn
 
     found = Watching(opened.graph).look(_read(opened, job), time.time())
     if as_json:
@@ -99,7 +99,7 @@ def _watch(opened: OpenedApplication, job: str) -> None:
 
     from rich.console import Console
 
-    from eosframework.backfill.shown import Shown, drawn, headline
+    from eosframework.backfill.job.progress_display import Shown, drawn, headline
 
     console = Console()
     with Shown(opened.graph, console) as shown:
@@ -114,7 +114,7 @@ def _watch(opened: OpenedApplication, job: str) -> None:
 
 
 def _read(opened: OpenedApplication, job: str) -> JobState:
-    from eosframework.backfill.log import JobLog
+    from eosframework.backfill.job.job_log import JobLog
     from eosframework.errors import ConfigurationError
 
     log = JobLog(job, opened.graph.application, opened.settings.kafka, opened.admin)

@@ -16,7 +16,7 @@ def changes(as_json: JsonOption = False) -> None:
 
     `eosframework plan APP` says which of them there are.
     """
-    from eosframework.upgrading import rules
+    from eosframework.topology.evolution import rules
 
     if as_json:
         import orjson

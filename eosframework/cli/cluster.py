@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eosframework.application.control_topic import Registry
+    from eosframework.application.subjects import PlannedSubject
     from eosframework.config import Settings
-    from eosframework.database.tables import TablesPlan
-    from eosframework.kafka.admin import ClusterAdmin
-    from eosframework.kafka.registry import Registry
-    from eosframework.kafka.subjects import PlannedSubject
-    from eosframework.topology.graph import Graph
+    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+    from eosframework.postgres.tables.table_schema import TablesPlan
+    from eosframework.topology.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ def open_application(
     Raises:
         UserError: the topology or a setting cannot be used.
     """
+    from eosframework.application.control_topic import Registry
     from eosframework.config import load_settings
-    from eosframework.kafka.admin import ClusterAdmin
-    from eosframework.kafka.registry import Registry
+    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.topology.loader import load_app
     from eosframework.topology.renaming import renamed
-    from eosframework.topology.resolve import resolve
+    from eosframework.topology.resolve.resolve import resolve
 
     settings = load_settings(config, assignments)
     loaded = load_app(app_name)
@@ -70,7 +70,7 @@ def plan_tables_of(opened: OpenedApplication) -> TablesPlan | None:
     """
     if not opened.graph.persisters:
         return None
-    from eosframework.carrying import plan_database
+    from eosframework.runtime.table_writer import plan_database
 
     return plan_database(opened.graph, opened.settings)
 
@@ -83,6 +83,6 @@ def plan_schemas_of(opened: OpenedApplication) -> list[PlannedSubject]:
     """
     if not opened.graph.codecs:
         return []
-    from eosframework.kafka.subjects import plan_subjects
+    from eosframework.application.subjects import plan_subjects
 
     return plan_subjects(opened.graph.codecs, opened.settings.registry)

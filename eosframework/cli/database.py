@@ -11,7 +11,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import JsonOption, parse_assignments
-from eosframework.interrupted import cleaning_up
+from eosframework.process.interrupts import cleaning_up
 
 if TYPE_CHECKING:
     from eosframework.embedded import PostgresServer

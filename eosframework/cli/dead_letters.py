@@ -16,11 +16,11 @@ from eosframework.cli.options import (
     SetOption,
     YesOption,
 )
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
-    from eosframework.letters import Choice, Group, Letters, Survey
+    from eosframework.operations.dead_letters import Choice, Group, Letters, Survey
 
 commands = typer.Typer(
     help="Records that could not be processed: what there are, and their way through the topology "
@@ -96,8 +96,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print one dead letter: the record, where it came from, and why it failed."""
-    from eosframework.letters import LetterPlace
-    from eosframework.letters.showing import shown
+    from eosframework.operations.dead_letters import LetterPlace
+    from eosframework.operations.dead_letters.presentation import shown
 
     wanted = LetterPlace.parse(place)
     opened, letters = _opened(app_name, config, assignments)
@@ -143,9 +143,9 @@ def replay(
     A record and the mark that it was replayed are one transaction, so a replay that was killed is
     simply started again. Workers process the records; they may run meanwhile, or be started later.
     """
-    from eosframework.letters import replay as send
-    from eosframework.letters import survey, targets
-    from eosframework.logs import configure_logs
+    from eosframework.operations.dead_letters import replay as send
+    from eosframework.operations.dead_letters import survey, targets
+    from eosframework.process.logs import configure_logs
 
     choice = _choice(topic, error, offsets, since, everything=everything)
     opened, letters = _opened(app_name, config, assignments)
@@ -171,8 +171,8 @@ def _opened(
     app_name: str, config: Any, assignments: list[str] | None
 ) -> tuple[OpenedApplication, Letters]:
     from eosframework.cli.cluster import open_application
-    from eosframework.letters import Letters
-    from eosframework.topology.walk import dead_letter_topics
+    from eosframework.operations.dead_letters import Letters
+    from eosframework.topology.graph.walk import dead_letter_topics
 
     opened = open_application(app_name, config, assignments)
     topics = dead_letter_topics(opened.graph)
@@ -180,7 +180,7 @@ def _opened(
 
 
 def _marked(opened: OpenedApplication, letters: Letters) -> Any:
-    from eosframework.letters import marks_of
+    from eosframework.operations.dead_letters import marks_of
 
     marks = marks_of(opened.graph.application, opened.settings, opened.admin)
     return marks.decided(letters.topic_ids)
@@ -195,7 +195,7 @@ def _choice(
     everything: bool,
 ) -> Choice:
     from eosframework.errors import ConfigurationError
-    from eosframework.letters import Choice, LetterPlace, moment_of
+    from eosframework.operations.dead_letters import Choice, LetterPlace, moment_of
 
     places = tuple(LetterPlace.parse(text) for text in offsets or ())
     since_ms = None if since is None else moment_of(since)

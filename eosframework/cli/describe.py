@@ -32,11 +32,11 @@ def describe(
     where ids are leased.
     """
     from eosframework.config import load_settings
-    from eosframework.leasing import leases_of
-    from eosframework.topology.describe import as_mermaid, as_text
-    from eosframework.topology.describe import describe as as_data
+    from eosframework.runtime.ids import leases_of
+    from eosframework.topology.graph.description import as_mermaid, as_text
+    from eosframework.topology.graph.description import describe as as_data
     from eosframework.topology.loader import load_app
-    from eosframework.topology.resolve import resolve
+    from eosframework.topology.resolve.resolve import resolve
 
     graph = resolve(load_app(app_name))
     settings = load_settings(config, assignments)

@@ -11,7 +11,7 @@ from eosframework.cli.options import ConfigOption, JsonOption, SetOption
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from eosframework.doctor import Report
+    from eosframework.operations.doctor import Report
 
 _HEAD = """\
 # The doctor
@@ -72,9 +72,9 @@ def doctor(
     if application is None:
         raise ConfigurationError("Missing argument 'APP'; see `eosframework doctor --help`")
     from eosframework.config import load_settings
-    from eosframework.doctor import examine, take_snapshot
+    from eosframework.operations.doctor import examine, take_snapshot
     from eosframework.topology.loader import load_app
-    from eosframework.topology.resolve import resolve
+    from eosframework.topology.resolve.resolve import resolve
 
     settings = load_settings(config, assignments)
     graph = resolve(load_app(application))
@@ -95,7 +95,7 @@ def _print(report: Report, application: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from eosframework.doctor import CHECKS, Severity
+    from eosframework.operations.doctor import CHECKS, Severity
 
     table = Table(box=box.SIMPLE, show_lines=True)
     table.add_column("")
@@ -116,7 +116,7 @@ def _print(report: Report, application: str) -> None:
 
 def markdown() -> str:
     """Return docs/howto/doctor.md."""
-    from eosframework.doctor import CHECKS, Severity
+    from eosframework.operations.doctor import CHECKS, Severity
 
     lines = [f"| {severity} | {severity.meaning} |" for severity in Severity]
     lines += ["", "## Checks", "", "| check | severity | expected | otherwise | mended by |"]

@@ -12,7 +12,7 @@ States = Mapping[str, Mapping[str, str]]
 _HEAD = """
 ## Errors of the database
 
-Generated from `eosframework/database/failures.yaml`. Two characters stand for all codes that begin
+Generated from `eosframework/postgres/failures.yaml`. Two characters stand for all codes that begin
 with them and have no row of their own (PostgreSQL 18, appendix A).
 
 | category | raised as | whoever fills tables |
@@ -79,7 +79,7 @@ def _table() -> dict[str, Any]:
 
     import yaml
 
-    file = files("eosframework").joinpath("database", "failures.yaml")
+    file = files("eosframework").joinpath("postgres", "failures.yaml")
     return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 

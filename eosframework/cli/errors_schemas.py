@@ -7,9 +7,9 @@ from typing import Any
 _HEAD = """
 ## Answers of a schema registry
 
-Generated from `eosframework/kafka/schema_answers.yaml`. An answer goes by the registry's own code,
-else by its HTTP status. *Read*: a value names the schema that it was written with. *Write*: the
-application writes with a schema of its own.
+Generated from `eosframework/kafka/schema_registry/registry_answers.yaml`. An answer goes by the
+registry's own code, else by its HTTP status. *Read*: a value names the schema that it was
+written with. *Write*: the application writes with a schema of its own.
 
 | action | raised as | the process |
 | --- | --- | --- |
@@ -18,7 +18,7 @@ application writes with a schema of its own.
 
 def as_data() -> dict[str, Any]:
     """Return the table for programs."""
-    from eosframework.kafka.schema_answers import table
+    from eosframework.kafka.schema_registry.registry_answers import table
 
     rows = [
         {
@@ -35,7 +35,7 @@ def as_data() -> dict[str, Any]:
 
 def markdown() -> str:
     """Return the part of docs/errors.md."""
-    from eosframework.kafka.schema_answers import OTHER, Use, table
+    from eosframework.kafka.schema_registry.registry_answers import OTHER, Use, table
 
     lines = [
         f"| **{action}** | {table().raised[action] or 'what the client raises'} | {process} |"

@@ -8,7 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.txnid import TransactionalId
@@ -33,8 +33,8 @@ def list_(
 ) -> None:
     """Print the ids of an application's pool, and which task has which."""
     from eosframework.config import load_settings
-    from eosframework.leasing import leased_ids
-    from eosframework.runtime import load
+    from eosframework.runtime.ids import leased_ids
+    from eosframework.runtime.worker import load
 
     application = load(app_name).application
     pool = leased_ids(load_settings(config, assignments)).pool(application)
@@ -62,8 +62,8 @@ def add(
     Makes the table in the database if it is missing.
     """
     from eosframework.config import load_settings
-    from eosframework.leasing import leased_ids
-    from eosframework.runtime import load
+    from eosframework.runtime.ids import leased_ids
+    from eosframework.runtime.worker import load
 
     application = load(app_name).application
     leaves("all of the ids were added or none; run the same command again, or see `ids list`")
@@ -87,7 +87,7 @@ def release(
     Whoever still writes under one of them is fenced, and what it left open is aborted.
     """
     from eosframework.cli.cluster import open_application
-    from eosframework.leasing import release_ids
+    from eosframework.runtime.ids import release_ids
 
     opened = open_application(app_name, config, assignments)
     application = opened.graph.application

@@ -15,9 +15,9 @@ def lint(app_name: AppArgument, as_json: JsonOption = False) -> int:
     Each finding is file:line:column: rule: message. Exits with 1 when there is an error; warnings
     alone exit with 0.
     """
-    from eosframework.topology.lint import lint as find
-    from eosframework.topology.loaded import Severity
+    from eosframework.topology.lint.lint import lint as find
     from eosframework.topology.loader import read_app
+    from eosframework.topology.spec.loaded import Severity
 
     findings = find(read_app(app_name))
     errors = sum(finding.severity is Severity.ERROR for finding in findings)

@@ -10,13 +10,14 @@ from eosframework.cli import app
 from eosframework.cli.options import JsonOption
 
 if TYPE_CHECKING:
-    from eosframework.observing.metric import Metric
+    from eosframework.monitoring.metrics.metric import Metric
 
 _HEAD = """\
 # Metrics
 
-Generated from `eosframework/observing/catalogue.py` by `eosframework metrics --markdown`. How to
-have them scraped is in [howto/observe.md](howto/observe.md).
+Generated from `eosframework/monitoring/metrics/catalogue.py` by
+`eosframework metrics --markdown`. How to have them
+scraped is in [howto/observe.md](howto/observe.md).
 
 Every metric has the label `application`, which of a relay is its name. No label grows with the
 number of partitions, tasks or keys: per task there is `/status`, and `eosframework status`.
@@ -39,7 +40,7 @@ def metrics(
     as_markdown: Annotated[bool, typer.Option("--markdown", hidden=True)] = False,
 ) -> None:
     """Print what each metric says, what is normal, and what to do when it is not."""
-    from eosframework.observing.catalogue import METRICS
+    from eosframework.monitoring.metrics.catalogue import METRICS
 
     if as_json:
         import orjson

@@ -20,9 +20,9 @@ from eosframework.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eosframework.database.tables import TablesPlan
-    from eosframework.kafka.subjects import PlannedSubject
-    from eosframework.upgrading import Change
+    from eosframework.application.subjects import PlannedSubject
+    from eosframework.postgres.tables.table_schema import TablesPlan
+    from eosframework.topology.evolution import Change
 
 
 @app.command()
@@ -39,9 +39,9 @@ def plan(
     Topics to create, transactional ids, consumer group and ACLs; tables and their columns; what has
     changed in the topology since a worker started last, and what that asks for. Changes nothing.
     """
+    from eosframework.application.provision import plan as plan_of
     from eosframework.cli.cluster import open_application, plan_schemas_of, plan_tables_of
-    from eosframework.kafka.provision import plan as plan_of
-    from eosframework.leasing import id_source
+    from eosframework.runtime.ids import id_source
 
     opened = open_application(app_name, config, assignments, suffix)
     source = id_source(opened.settings)

@@ -8,7 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, JsonOption, SetOption
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
@@ -54,7 +54,7 @@ def show(
 
 
 def _of_transforms(opened: OpenedApplication) -> list[dict[str, Any]]:
-    from eosframework.kafka.guards import gather
+    from eosframework.application.start_checks import gather
 
     facts = gather(opened.graph, opened.admin, opened.registry)
     before = {p: p.topic_partition in facts.registered.committed for p in facts.committed}
@@ -62,7 +62,7 @@ def _of_transforms(opened: OpenedApplication) -> list[dict[str, Any]]:
 
 
 def _of_tables(opened: OpenedApplication) -> list[dict[str, Any]]:
-    from eosframework.carrying import table_positions
+    from eosframework.runtime.table_writer import table_positions
 
     positions = table_positions(opened.graph, opened.settings)
     topics = opened.admin.describe_topics(p.topic for p in positions)
@@ -108,14 +108,14 @@ def set_(
     Also registers its topics as they are now. What is read again is written again: with --tables
     to the tables, and without to the outputs, rows of tables among them.
     """
+    from eosframework.application.position_changes import Wish, set_positions
     from eosframework.cli.cluster import open_application
-    from eosframework.kafka.reposition import Wish, set_positions
 
     wishes = [Wish.parse(text) for text in positions]
     opened = open_application(app_name, config, assignments)
     leaves("positions may be set already; run the same command again, or see `positions show`")
     if tables:
-        from eosframework.carrying import set_table_positions
+        from eosframework.runtime.table_writer import set_table_positions
 
         done = set_table_positions(opened.graph, wishes, opened.settings, opened.admin)
     else:

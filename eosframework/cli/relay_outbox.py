@@ -8,11 +8,11 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import ConfigOption, JsonOption, PrincipalOption, SetOption
-from eosframework.interrupted import leaves
-from eosframework.stopping import end_when_asked
+from eosframework.process.interrupts import leaves
+from eosframework.process.signals import end_when_asked
 
 if TYPE_CHECKING:
-    from eosframework.outbox.reconciling import Comparison
+    from eosframework.outbox.reconciliation import Comparison
 
 commands = typer.Typer(help="Carry published messages from the database to Kafka, each once.")
 app.add_typer(commands, name="relay-outbox")
@@ -37,8 +37,8 @@ def relay_outbox(
         return
     end_when_asked()
     from eosframework.config import load_settings
-    from eosframework.logs import configure_logs
-    from eosframework.relaying import run_relay
+    from eosframework.process.logs import configure_logs
+    from eosframework.runtime.relay import run_relay
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
@@ -57,10 +57,10 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a relay has to be allowed, and asks nobody."""
+    from eosframework.application.needed_access import registry_access, relay_access
     from eosframework.cli.acls import commands as commands_of
     from eosframework.cli.acls import print_access
     from eosframework.config import load_settings
-    from eosframework.kafka.access import registry_access, relay_access
 
     settings = load_settings(config, assignments)
     access = relay_access(settings, topics or ())
@@ -105,8 +105,8 @@ def reconcile(
     """
     from eosframework.config import load_settings
     from eosframework.errors import ConfigurationError
-    from eosframework.logs import configure_logs
-    from eosframework.relaying import reconciler
+    from eosframework.process.logs import configure_logs
+    from eosframework.runtime.relay import reconciler
 
     if uncertain not in (None, "send", "skip"):
         raise ConfigurationError(f"--uncertain {uncertain!r}: expected send or skip")
@@ -135,7 +135,7 @@ def reconcile(
 
 
 def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str, Any]:
-    from eosframework.outbox.reconciling import described
+    from eosframework.outbox.reconciliation import described
 
     return {
         "by": comparison.by,
@@ -149,7 +149,7 @@ def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str
 
 
 def _text(name: str, comparison: Comparison, notes: list[str], settled: bool) -> str:
-    from eosframework.outbox.reconciling import described
+    from eosframework.outbox.reconciliation import described
 
     told_by = {
         "position": "by the relay's position",

@@ -16,12 +16,12 @@ from eosframework.cli.options import (
     SetOption,
     YesOption,
 )
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eosframework.resetting import Reset
+    from eosframework.runtime.reset import Reset
 
 
 @app.command()
@@ -49,7 +49,7 @@ def reset(
     what is processed again is written again. Interrupted, it can be done again.
     """
     from eosframework.cli.cluster import open_application
-    from eosframework.resetting import carry_out, plan_reset
+    from eosframework.runtime.reset import carry_out, plan_reset
 
     opened = open_application(app_name, config, assignments)
     planned = plan_reset(opened.graph, opened.settings, opened.admin, opened.registry, to)

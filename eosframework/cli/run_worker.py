@@ -8,7 +8,7 @@ import typer
 
 from eosframework.cli import app
 from eosframework.cli.options import AppArgument, ConfigOption, SetOption
-from eosframework.stopping import end_when_asked
+from eosframework.process.signals import end_when_asked
 
 if TYPE_CHECKING:
     from eosframework.config import Settings
@@ -39,7 +39,7 @@ def run_worker(
     """
     end_when_asked()
     from eosframework.config import load_settings
-    from eosframework.logs import configure_logs
+    from eosframework.process.logs import configure_logs
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
@@ -49,7 +49,7 @@ def run_worker(
 
 def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bool:
     """Run a worker in this process, unless two kinds have to run at the same time."""
-    from eosframework.runtime import kinds, load, run_in_process
+    from eosframework.runtime.worker import kinds, load, run_in_process
 
     graph = load(application)
     wanted = kinds(graph)
@@ -64,10 +64,10 @@ def _ran_here(application: str, settings: Settings, until_caught_up: bool) -> bo
 def _supervise(application: str, settings: Settings, processes: int, until_caught_up: bool) -> int:
     """Check in a child, then run the workers in children: see `forked` for why."""
     from eosframework.cli import exit_code_of
-    from eosframework.forked import answer_of
-    from eosframework.instance import own_instance
-    from eosframework.runtime import Kind
-    from eosframework.supervisor import Supervisor, instances_for
+    from eosframework.process.fork import answer_of
+    from eosframework.process.instance import own_instance
+    from eosframework.process.supervisor import Supervisor, instances_for
+    from eosframework.runtime.worker import Kind
 
     code, answer = answer_of(lambda: _checked(application, settings))
     if code != 0:
@@ -84,7 +84,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         def run_child(instance: str) -> int:
             import structlog
 
-            from eosframework.runtime import load, run_in_process
+            from eosframework.runtime.worker import load, run_in_process
 
             # Workers under one supervisor write into one log.
             structlog.contextvars.bind_contextvars(instance=instance)
@@ -107,7 +107,7 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
 def _settings_of_child(settings: Settings, instance: str, all_instances: list[str]) -> Settings:
     address = settings.worker.http_address
     if address is not None:
-        from eosframework.serving.address import address_of_child
+        from eosframework.monitoring.http.address import address_of_child
 
         address = address_of_child(address, all_instances.index(instance))
     return settings.with_instance(instance, address)
@@ -116,7 +116,7 @@ def _settings_of_child(settings: Settings, instance: str, all_instances: list[st
 def _checked(application: str, settings: Settings) -> tuple[int, str]:
     """Return an exit code, and the application's name with the kinds of its workers."""
     from eosframework.cli import exit_code_of
-    from eosframework.runtime import kinds, load, prepare
+    from eosframework.runtime.worker import kinds, load, prepare
 
     answer: list[str] = []
 

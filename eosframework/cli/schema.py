@@ -18,7 +18,7 @@ def schema(
     """Print the JSON Schema of topology files, for editors."""
     import orjson
 
-    from eosframework.topology.schema import settings_schema, topology_schema
+    from eosframework.topology.json_schema import settings_schema, topology_schema
 
     content = settings_schema() if settings else topology_schema()
     typer.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())

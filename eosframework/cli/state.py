@@ -16,9 +16,9 @@ from eosframework.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eosframework.querying.layouts import Row
-    from eosframework.querying.stores import QueriedStore
-    from eosframework.stored import Content, Source
+    from eosframework.runtime.stored_state import Content, Source
+    from eosframework.state.query.layouts import Row
+    from eosframework.state.query.stores import QueriedStore
 
 commands = typer.Typer(
     help="Show what stores hold: committed values, beside running workers or without them.",
@@ -59,8 +59,8 @@ def get(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a store has for a key: its value, or one for each window."""
-    from eosframework.querying.texts import key_of
-    from eosframework.stored import find
+    from eosframework.runtime.stored_state import find
+    from eosframework.state.query.texts import key_of
 
     store, source = _opened(app_name, store_name, config, assignments, from_changelog)
     encoded = key_of(store.store, key)
@@ -98,7 +98,7 @@ def scan(
     """
     from itertools import islice
 
-    from eosframework.querying.texts import key_of
+    from eosframework.state.query.texts import key_of
 
     store, source = _opened(app_name, store_name, config, assignments, from_changelog)
     bounds = (
@@ -141,9 +141,9 @@ def stats(
     from dataclasses import asdict
 
     from eosframework.config import load_settings
-    from eosframework.querying.stores import queried_store, queried_stores
-    from eosframework.runtime import load
-    from eosframework.stored import OnMachine
+    from eosframework.runtime.stored_state import OnMachine
+    from eosframework.runtime.worker import load
+    from eosframework.state.query.stores import queried_store, queried_stores
 
     graph = load(app_name)
     named = None if store_name is None else queried_store(graph, store_name)
@@ -176,9 +176,9 @@ def _opened(
     from_changelog: bool,
 ) -> tuple[QueriedStore, Source]:
     from eosframework.config import load_settings
-    from eosframework.querying.stores import queried_store
-    from eosframework.runtime import load
-    from eosframework.stored import InChangelog, OnMachine
+    from eosframework.runtime.stored_state import InChangelog, OnMachine
+    from eosframework.runtime.worker import load
+    from eosframework.state.query.stores import queried_store
 
     settings = load_settings(config, assignments)
     graph = load(app_name)
@@ -197,7 +197,7 @@ def _rows(
 
 
 def _absent(source: Source, store: QueriedStore, key: str, encoded: bytes) -> str:
-    from eosframework.kafka.placing import partition_of
+    from eosframework.kafka.client.partitioner import partition_of
 
     here, count = source.partitions(store), source.count(store)
     listed = ", ".join(map(str, here))
@@ -223,7 +223,7 @@ def _tell_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> No
 
 
 def _line(store: QueriedStore, row: Row, partition: int) -> str:
-    from eosframework.querying.texts import as_json, key_text
+    from eosframework.state.query.texts import as_json, key_text
 
     moment = _moment(row.timestamp / 1000)
     key, value = key_text(store.store, row.key), as_json(row.value).decode()
@@ -238,6 +238,6 @@ def _moment(seconds: float) -> str:
 
 
 def _print_json(report: dict[str, Any]) -> None:
-    from eosframework.querying.texts import as_json
+    from eosframework.state.query.texts import as_json
 
     typer.echo(as_json(report).decode())

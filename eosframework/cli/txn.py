@@ -14,13 +14,13 @@ from eosframework.cli import app
 from eosframework.cli.confirming import confirmed
 from eosframework.cli.options import ConfigOption, JsonOption, SetOption, YesOption
 from eosframework.errors import ConfigurationError
-from eosframework.interrupted import leaves
+from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.config import KafkaSettings
-    from eosframework.kafka.transactions.aborting import Plan
-    from eosframework.kafka.transactions.formats import State
-    from eosframework.kafka.transactions.wire import Wire
+    from eosframework.kafka.inspect.abort import Plan
+    from eosframework.kafka.inspect.formats import State
+    from eosframework.kafka.inspect.wire import Wire
 
 commands = typer.Typer(
     help="Show transactions, trace their lives, and abort those that hang.", no_args_is_help=True
@@ -47,7 +47,7 @@ def list_(
 ) -> None:
     """Print every transactional id: state, producer id, coordinator and owner."""
     from eosframework.cli import txn_text
-    from eosframework.kafka.transactions.coordinators import list_transactions, require_authority
+    from eosframework.kafka.inspect.coordinators import list_transactions, require_authority
     from eosframework.txnid import prefix
 
     states = _states(state or [])
@@ -76,8 +76,8 @@ def describe(
 ) -> None:
     """Print an id's state and, while a transaction is open, whose readers it holds back."""
     from eosframework.cli import txn_text
-    from eosframework.kafka.transactions.coordinators import describe_transaction
-    from eosframework.kafka.transactions.hanging import lags
+    from eosframework.kafka.inspect.coordinators import describe_transaction
+    from eosframework.kafka.inspect.hanging import lags
 
     with _connected(config, assignments) as (wire, _):
         described = describe_transaction(wire, transactional_id)
@@ -99,7 +99,7 @@ def trace(
 ) -> None:
     """Tell the life of an id's last transactions from the brokers' own records."""
     from eosframework.cli import txn_text
-    from eosframework.kafka.transactions.tracing import trace as trace_
+    from eosframework.kafka.inspect.transaction_trace import trace as trace_
 
     with _connected(config, assignments) as (wire, _):
         traced = trace_(wire, transactional_id, last)
@@ -120,7 +120,7 @@ def hanging(
 ) -> None:
     """Print transactions that nobody will end, and how far they hold readers back."""
     from eosframework.cli import txn_text
-    from eosframework.kafka.transactions.hanging import find_open
+    from eosframework.kafka.inspect.hanging import find_open
 
     with _connected(config, assignments) as (wire, _):
         findings = find_open(wire, topic or ())
@@ -149,7 +149,7 @@ def abort(
     as_json: JsonOption = False,
 ) -> None:
     """Abort an open transaction: shows what it will do and asks."""
-    from eosframework.kafka.transactions.aborting import carry_out, plan_by_id, plan_by_producer
+    from eosframework.kafka.inspect.abort import carry_out, plan_by_id, plan_by_producer
     from eosframework.records import TopicPartition
 
     by_producer = (topic, partition, producer_id)
@@ -180,7 +180,7 @@ def abort(
 
 
 def _states(names: list[str]) -> list[State]:
-    from eosframework.kafka.transactions.formats import State
+    from eosframework.kafka.inspect.formats import State
 
     by_name = {state.casefold(): state for state in State}
     if wrong := [name for name in names if name.casefold() not in by_name]:
@@ -197,8 +197,8 @@ def _connected(
 ) -> Generator[tuple[Wire, KafkaSettings], None, None]:
     """Reach the cluster that the settings name, for the length of a block."""
     from eosframework.config import load_settings
-    from eosframework.kafka.transactions.wire import Wire
-    from eosframework.leasing import known_leases
+    from eosframework.kafka.inspect.wire import Wire
+    from eosframework.runtime.ids import known_leases
 
     settings = load_settings(config, assignments)
     with Wire(settings.kafka, known_leases(settings)) as wire:

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from eosframework.kafka.transactions.collecting import TracedMarker, Written
-from eosframework.kafka.transactions.coordinators import Described, Listed
-from eosframework.kafka.transactions.formats import CommittedOffset
-from eosframework.kafka.transactions.hanging import (
+from eosframework.kafka.inspect.coordinators import Described, Listed
+from eosframework.kafka.inspect.formats import CommittedOffset
+from eosframework.kafka.inspect.hanging import (
     Findings,
     Health,
     Lag,
@@ -17,7 +16,8 @@ from eosframework.kafka.transactions.hanging import (
     remaining,
     remedy,
 )
-from eosframework.kafka.transactions.tracing import StateChange, Trace, TracedTransaction
+from eosframework.kafka.inspect.log_scan import TracedMarker, Written
+from eosframework.kafka.inspect.transaction_trace import StateChange, Trace, TracedTransaction
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 

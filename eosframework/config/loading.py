@@ -17,8 +17,8 @@ from pydantic_settings import SettingsError
 from eosframework.config.secrets import is_secret, over, read_secrets, secrets_directory
 from eosframework.config.settings import FileSource, Settings
 from eosframework.errors import ConfigurationError
-from eosframework.references import closest
-from eosframework.yaml_text import read_plain
+from eosframework.serialization.references import closest
+from eosframework.serialization.yaml_text import read_plain
 
 
 def load_settings(file: Path | None = None, assignments: list[str] | None = None) -> Settings:

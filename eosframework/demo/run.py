@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from eosframework.audit import Verdict, audit_application
 from eosframework.demo.data import Flights
 from eosframework.demo.files import example_file
 from eosframework.demo.kills import kill_points
@@ -26,12 +25,13 @@ from eosframework.demo.story import Bars, Story
 from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
 from eosframework.errors import RunError
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.feeder import feed
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.client.feeder import feed
+from eosframework.operations.audit import Verdict, audit_application
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 PROCESSES = 2
 LOOK_SECONDS = 0.5

@@ -12,7 +12,7 @@ from eosframework.config import KafkaSettings
 from eosframework.demo.stopping import Stopping
 from eosframework.demo.story import Story
 from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 
 PARTITIONS = 4
 

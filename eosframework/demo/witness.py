@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from eosframework.audit.digest import digest_of
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
-from eosframework.kafka.snapshot import Ranges, follow, read_ranges
+from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
+from eosframework.operations.audit.digest import digest_of
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 

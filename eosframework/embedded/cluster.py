@@ -30,7 +30,7 @@ from eosframework.embedded.layout import (
 from eosframework.embedded.node import STORAGE_MAIN, Node, node_marker
 from eosframework.embedded.ports import HOST, free_ports, is_free, require_free
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
-from eosframework.private import FILE_MODE, UMASK
+from eosframework.process.private_files import FILE_MODE, UMASK
 
 CLUSTER_SIZES = (1, 3)
 

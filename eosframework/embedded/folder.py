@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eosframework.errors import ConfigurationError
-from eosframework.private import FILE_MODE, make_directory, opener
+from eosframework.process.private_files import FILE_MODE, make_directory, opener
 
 START_SECONDS = 180.0
 """A server serves within seconds; on a busy machine it takes many times longer, and a process that

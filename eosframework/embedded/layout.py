@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from eosframework.embedded.folder import replace_file
 from eosframework.embedded.ports import HOST
 from eosframework.errors import ConfigurationError
-from eosframework.private import make_directory
+from eosframework.process.private_files import make_directory
 
 _STATE = "cluster.json"
 

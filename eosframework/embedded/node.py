@@ -14,8 +14,8 @@ from eosframework.embedded.folder import START_SECONDS, replace_file, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed
-from eosframework.private import UMASK, opener
-from eosframework.stopping import interrupted_later
+from eosframework.process.private_files import UMASK, opener
+from eosframework.process.signals import interrupted_later
 
 _POLL_SECONDS = 0.05
 

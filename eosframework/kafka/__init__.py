@@ -7,7 +7,7 @@ For code written for confluent_kafka there are two drop-ins: `TransactionalProdu
 transactions a delayed frame cannot tear, and `ReadCommittedConsumer`.
 """
 
-from eosframework.kafka.consumer import ReadCommittedConsumer
-from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.producer.transactional import TransactionalProducer
 
 __all__ = ["ReadCommittedConsumer", "TransactionalProducer"]

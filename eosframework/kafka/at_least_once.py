@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
-from eosframework.kafka.background import discard
-from eosframework.kafka.defaults import idempotent_properties
-from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.client.background import discard
+from eosframework.kafka.client.defaults import idempotent_properties
+from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.taxonomy import Call, exception_for
 from eosframework.processing.ports import (
     Commit,

@@ -10,15 +10,15 @@ from confluent_kafka import Consumer, Producer
 
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.defaults import (
+from eosframework.kafka.admin.metadata import SizeLimits
+from eosframework.kafka.client.defaults import (
     PRODUCER_DEFAULTS,
     consumer_properties,
     producer_properties,
 )
-from eosframework.kafka.facts import SizeLimits
-from eosframework.kafka.group import GroupSettings, sharing_client_id
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.consumer.group import GroupSettings, sharing_client_id
+from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.txnid import tables_group
 
 NOTHING_KNOWN = SizeLimits()

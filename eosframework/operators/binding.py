@@ -12,22 +12,15 @@ from eosframework.operators.expiry import Lifetime, StreamTime, open_expiring
 from eosframework.operators.folds import Fold, folding
 from eosframework.operators.handlers import Handler, Timers
 from eosframework.operators.limits import Limits
-from eosframework.operators.ports import CommittedStore
-from eosframework.operators.session import Journal, StoreSession, open_session
-from eosframework.operators.sessions import SessionWindows
-from eosframework.operators.sliding import SlidingWindows
-from eosframework.operators.timed import Alarms, TimedOperator
-from eosframework.operators.window_entries import SpansFormat, WindowFormat
-from eosframework.operators.windows import AlignedWindows
-from eosframework.topology.graph import (
-    Aggregate,
-    Emit,
-    FoldKind,
-    Processor,
-    Store,
-    Window,
-    WindowKind,
-)
+from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import Journal, StoreSession, open_session
+from eosframework.operators.windows.closing import Alarms, TimedOperator
+from eosframework.operators.windows.session_windows import SessionWindows
+from eosframework.operators.windows.sliding_windows import SlidingWindows
+from eosframework.operators.windows.time_windows import AlignedWindows
+from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
+from eosframework.topology.graph.graph import Aggregate, Emit, FoldKind, Processor, Store
+from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
 def format_of(store: Store) -> EntryFormat:

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 
-from eosframework.operators.session import StoreSession
-from eosframework.operators.slices import SlicedOperator
-from eosframework.operators.timed import Alarm, Closed, Result
-from eosframework.operators.window_entries import START
-from eosframework.strict_json import write_with
-from eosframework.topology.graph import Window
+from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.windows.closing import Alarm, Closed, Result
+from eosframework.operators.windows.window_entries import START
+from eosframework.operators.windows.window_slices import SlicedOperator
+from eosframework.serialization.strict_json import write_with
+from eosframework.topology.spec.window_spec import Window
 
 
 class Deduplication(SlicedOperator):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.errors import RunError
-from eosframework.serdes import Serde
+from eosframework.serialization.serdes import Serde
 
 LAYOUT = 1
 """Number of the layout above; part of a store's identity."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
-from eosframework.operators.ports import CommittedStore
-from eosframework.operators.session import (
+from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import (
     ABSENT,
     EncodedSession,
     Journal,
@@ -22,8 +22,8 @@ from eosframework.operators.session import (
     Update,
     ValueSession,
 )
-from eosframework.operators.timed import NEVER
-from eosframework.topology.graph import Store
+from eosframework.operators.windows.closing import NEVER
+from eosframework.topology.graph.graph import Store
 
 LOOKS_PER_CHANGE = 2
 """A pass looks at so many entries for each key that the transaction changed: what expires during

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.session import StoreSession, Update, ValueSession
+from eosframework.operators.store_transaction import StoreSession, Update, ValueSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.errors import ConfigurationError
-from eosframework.operators.agenda import Agenda
-from eosframework.operators.session import StoreSession
-from eosframework.operators.timed import Alarm, Closing
+from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.windows.agenda import Agenda
+from eosframework.operators.windows.closing import Alarm, Closing
 from eosframework.records import Record, as_milliseconds
-from eosframework.references import closest
-from eosframework.serdes import Serde
+from eosframework.serialization.references import closest
+from eosframework.serialization.serdes import Serde
 
 
 class KeyedStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from eosframework.outbox.position import RelayPosition
+from eosframework.outbox.relay_position import RelayPosition
 
 STEP_SECONDS = 0.5
 """Positions of one shard that are closer together are cleaned behind in one go."""

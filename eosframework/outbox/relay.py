@@ -47,14 +47,14 @@ from eosframework.errors import (
     TransactionFatal,
 )
 from eosframework.outbox.cleaning import Cleaning
-from eosframework.outbox.lanes import fair_share
-from eosframework.outbox.ports import Backlog, Destinations, OutboxSource, PositionLog
-from eosframework.outbox.position import Found, RelayPosition, refuse_other_history
-from eosframework.outbox.recovery import ShardRecovery
-from eosframework.outbox.refusing import Refusals
+from eosframework.outbox.outbox_ports import Backlog, Destinations, OutboxSource, PositionLog
+from eosframework.outbox.refused_messages import Refusals
+from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
+from eosframework.outbox.relay_recovery import ShardRecovery
+from eosframework.outbox.relay_views import RelayCounts, RelayView, together
 from eosframework.outbox.shard import Shard
-from eosframework.outbox.views import RelayCounts, RelayView, together
-from eosframework.processing.measures import Flow, Measures
+from eosframework.outbox.sharding import fair_share
+from eosframework.processing.measurements import Flow, Measures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId, registry_topic
 

@@ -9,12 +9,12 @@ from operator import itemgetter
 from eosframework import failpoints
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DataRejected, EosError, RunError
-from eosframework.outbox.ports import OutboxSource, Place, PositionLog, Refused
-from eosframework.outbox.position import RelayPosition
-from eosframework.outbox.refusing import Refusals, id_of, refusal_of
-from eosframework.processing.measures import Flow
+from eosframework.outbox.outbox_ports import OutboxSource, Place, PositionLog, Refused
+from eosframework.outbox.refused_messages import Refusals, id_of, refusal_of
+from eosframework.outbox.relay_position import RelayPosition
+from eosframework.processing.measurements import Flow
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
-from eosframework.processing.producing import produce_all
+from eosframework.processing.transaction.producing import produce_all
 
 _TOPIC = itemgetter(0)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eosframework.operators.stream_joins import Unpaired
-from eosframework.serdes import Serde
-from eosframework.topology.joined import StreamJoin
+from eosframework.operators.joins.stream_joins import Unpaired
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.join_nodes import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)

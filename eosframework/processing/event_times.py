@@ -7,7 +7,7 @@ from typing import Any
 from eosframework.errors import SchemasAway, SchemasRefused, raised_by_functions
 from eosframework.processing.conversions import as_milliseconds
 from eosframework.processing.ports import Message
-from eosframework.topology.graph import Source
+from eosframework.topology.graph.graph import Source
 
 
 def event_time(source: Source, message: Message) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eosframework.errors import RunError
-from eosframework.processing.compile import CompiledPart
+from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.task import Task
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, first_of

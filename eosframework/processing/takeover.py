@@ -23,13 +23,9 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import TaskFenced
-from eosframework.processing.again import delays_of, task_queue
-from eosframework.processing.budget import SHARE, ChangesBudget
-from eosframework.processing.bundle import Bundle
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.local_state import LocalState
-from eosframework.processing.measures import Flow, Measures
-from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.retries import delays_of, task_queue
+from eosframework.processing.measurements import Flow, Measures
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import (
     Commit,
@@ -38,8 +34,12 @@ from eosframework.processing.ports import (
     ProgressLedger,
     TransactionalOutputs,
 )
-from eosframework.processing.producing import produce_all
+from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
+from eosframework.processing.transaction.memory_budget import SHARE, ChangesBudget
+from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 

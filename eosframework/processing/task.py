@@ -26,27 +26,32 @@ from eosframework.errors import (
     RecordTooSlow,
     TransactionTooLong,
 )
-from eosframework.processing.budget import ChangesBudget
-from eosframework.processing.bundle import Bundle
-from eosframework.processing.compile import CompiledSource, Emission
-from eosframework.processing.failures import FailureHandler, describe
-from eosframework.processing.late_results import LateResults
-from eosframework.processing.lines import Site
-from eosframework.processing.measures import Flow
-from eosframework.processing.narrowing import Narrowing, Refused
-from eosframework.processing.offsets import TaskOffsets
-from eosframework.processing.open_state import OpenState
-from eosframework.processing.overtime import Overtime, RecordTimer, locals_where, too_slow
+from eosframework.processing.codegen.compiler import CompiledSource, Emission
+from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import FailureHandler, describe
+from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
+from eosframework.processing.measurements import Flow
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
-from eosframework.processing.producing import produce_all
-from eosframework.processing.progress import Outcome
-from eosframework.processing.queues import ArrivalQueue, Pending, Queue
-from eosframework.processing.receipts import ReceiptedOutputs
-from eosframework.processing.slices import EndableRun, SliceSize
-from eosframework.processing.states import TRANSITIONS, TaskState
-from eosframework.processing.windowing import TimedNode
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.task_states import TRANSITIONS, TaskState
+from eosframework.processing.task_windows import TimedNode
+from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.memory_budget import ChangesBudget
+from eosframework.processing.transaction.offset_metadata import Outcome
+from eosframework.processing.transaction.offsets import TaskOffsets
+from eosframework.processing.transaction.overtime import (
+    Overtime,
+    RecordTimer,
+    locals_where,
+    too_slow,
+)
+from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producing import produce_all
+from eosframework.processing.transaction.receipts import ReceiptedOutputs
+from eosframework.processing.transaction.run_slices import EndableRun, SliceSize
+from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Emit
+from eosframework.topology.graph.graph import Emit
 from eosframework.txnid import TransactionalId
 
 TIMEOUT_SHARE = 0.9

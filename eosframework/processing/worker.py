@@ -21,14 +21,11 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
-from eosframework.processing.bundle import bundles_of
-from eosframework.processing.catching_up import CatchingUp
-from eosframework.processing.flowing import Flowing
-from eosframework.processing.idling import IdleWindows
-from eosframework.processing.late import LateNotice
-from eosframework.processing.local_state import LocalState
-from eosframework.processing.measures import Measures
-from eosframework.processing.pacing import gather_seconds
+from eosframework.processing.catch_up import CatchingUp
+from eosframework.processing.failures.late import LateNotice
+from eosframework.processing.fetch_control import Flowing
+from eosframework.processing.idle_windows import IdleWindows
+from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.ports import (
     Fetched,
@@ -37,13 +34,16 @@ from eosframework.processing.ports import (
     Purger,
     TransactionalOutputs,
 )
-from eosframework.processing.recovery import Recovery
-from eosframework.processing.rounds import CommitRounds
-from eosframework.processing.state_ports import Bounds
-from eosframework.processing.states import TaskState
+from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import ByTask, Takeover
 from eosframework.processing.task import RUN_SHARE, Task
-from eosframework.processing.views import (
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.transaction.commit_interval import gather_seconds
+from eosframework.processing.transaction.commit_rounds import CommitRounds
+from eosframework.processing.transaction.producer_group import bundles_of
+from eosframework.processing.transaction.recovery import Recovery
+from eosframework.processing.worker_views import (
     WorkerView,
     add_task,
     committed_positions,

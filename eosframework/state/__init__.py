@@ -9,7 +9,7 @@ the only importer of rocksdict.
 from __future__ import annotations
 
 from eosframework.config import StateBackendKind, StateSettings
-from eosframework.processing.state_ports import CopyBackend
+from eosframework.processing.stores.state_ports import CopyBackend
 from eosframework.state.memory import MemoryState
 
 

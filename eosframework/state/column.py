@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from eosframework.state import trouble
+from eosframework.state import rocksdb_errors as trouble
 
 FIRST_CHUNK = 16
 LARGEST_CHUNK = 512

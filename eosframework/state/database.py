@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rocksdict import Rdict, WriteBatch
 
-from eosframework.processing.state_ports import Changes, StoreIdentity, StoreStats
-from eosframework.state import manifest, trouble
+from eosframework.processing.stores.state_ports import Changes, StoreIdentity, StoreStats
+from eosframework.state import manifest
+from eosframework.state import rocksdb_errors as trouble
 from eosframework.state.column import Column
 from eosframework.state.labels import (
     STREAM_TIME,

@@ -12,7 +12,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from eosframework.processing.state_ports import Changes, StoreIdentity
+from eosframework.processing.stores.state_ports import Changes, StoreIdentity
 
 LAYOUT = 1
 """Of the files; another one is not read."""

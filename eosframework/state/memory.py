@@ -13,7 +13,12 @@ from weakref import WeakSet
 
 from sortedcontainers import SortedDict  # pyright: ignore[reportMissingTypeStubs]
 
-from eosframework.processing.state_ports import Changes, StoreIdentity, StoreStats, TaskStores
+from eosframework.processing.stores.state_ports import (
+    Changes,
+    StoreIdentity,
+    StoreStats,
+    TaskStores,
+)
 from eosframework.state.labels import require_positions
 
 CHUNK = 64

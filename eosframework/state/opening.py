@@ -9,8 +9,9 @@ import structlog
 from rocksdict import Rdict, WriteBatch
 
 from eosframework.errors import StateDamaged, StateUnwritable
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.state import manifest, trouble
+from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.state import manifest
+from eosframework.state import rocksdb_errors as trouble
 from eosframework.state.database import (
     RocksTaskStores,
     drop_store,

@@ -25,7 +25,7 @@ from platformdirs import user_state_path
 
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
-from eosframework.private import DIRECTORY_MODE, FILE_MODE, make_directory
+from eosframework.process.private_files import DIRECTORY_MODE, FILE_MODE, make_directory
 
 LOCK = "eos.lock"
 

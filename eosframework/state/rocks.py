@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eosframework.config import StateSettings
-from eosframework.processing.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state.database import RocksTaskStores
 from eosframework.state.labels import TaskLabel
 from eosframework.state.opening import open_or_begin

@@ -83,7 +83,7 @@ class Containers:
     @contextmanager
     def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
         """Start a server and wait until it takes connections."""
-        from eosframework.database.scratch import answers
+        from eosframework.postgres.scratch import answers
 
         variables = {"POSTGRES_USER": "postgres", "POSTGRES_PASSWORD": "postgres"}
         options = [part for item in settings.items() for part in ("-c", "=".join(item))]
@@ -160,7 +160,7 @@ def _await(container: DockerContainer, ready: Callable[[], bool]) -> None:
 
 
 def _answers_as_kafka(address: str) -> bool:
-    from eosframework.kafka.admin import ClusterAdmin
+    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 
     settings = KafkaSettings(bootstrap_servers=address, request_timeout_seconds=5)
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from eosframework.config import RegistrySettings
-from eosframework.kafka.schemas import SchemaRegistry
-from eosframework.serdes import Serde
-from eosframework.topology.graph import Graph, Sink
-from eosframework.topology.walk import nodes_of
+from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Graph, Sink
+from eosframework.topology.graph.walk import nodes_of
 
 
 def encoded(value: Any, serde: Serde) -> bytes | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.errors import ConfigurationError
-from eosframework.processing.compile import CompiledSource, compile_source
-from eosframework.processing.failures import FailureHandler
+from eosframework.processing.codegen.compiler import CompiledSource, compile_source
+from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
 from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eosframework.testing.topology_driver import TopologyTestDriver, graph_of
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Aggregate, Emit, Graph
-from eosframework.topology.walk import nodes_of
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Aggregate, Emit, Graph
+from eosframework.topology.graph.walk import nodes_of
 
 BATCH_ROWS = (1, 2)
 """Sizes of batches with which a scenario is run besides as they come."""

@@ -56,7 +56,7 @@ class KafkaForTests:
             ConfigurationError: the cluster does not take it; says why.
             ClusterUnreachable: no broker answered.
         """
-        from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+        from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 
         topic = TopicToCreate(self.unique(name), partitions, config=config)
         admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
@@ -74,8 +74,8 @@ class KafkaForTests:
         That is what tests made and what their applications did, if nothing of them runs any more.
         A cluster may not allow it: what it refuses to delete stays.
         """
-        from eosframework.kafka.admin import ClusterAdmin
-        from eosframework.kafka.asking import QUESTION_FAILED
+        from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+        from eosframework.kafka.admin.requests import QUESTION_FAILED
 
         if self._names:
             admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
@@ -151,7 +151,7 @@ def postgres_server(
 @pytest.fixture
 def postgres_database(postgres_server: str) -> Iterator[PostgresForTests]:
     """A new, empty database for one test; it is dropped with its connections."""
-    from eosframework.database.scratch import create_database, drop_database
+    from eosframework.postgres.scratch import create_database, drop_database
 
     dsn = create_database(postgres_server)
     yield PostgresForTests(dsn)

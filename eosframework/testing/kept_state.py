@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eosframework.processing.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state.memory import MemoryTaskStores
 
 

@@ -24,7 +24,7 @@ from eosframework.processing.ports import (
     RebalanceListener,
     TransactionalOutput,
 )
-from eosframework.processing.state_ports import Bounds
+from eosframework.processing.stores.state_ports import Bounds
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.driver import Sent
 

@@ -8,22 +8,22 @@ from datetime import timedelta
 from typing import Any
 
 from eosframework import failpoints
+from eosframework.application.internal_topics import changelog_topics, own_topics, task_counts
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.expiry import unexpired
-from eosframework.processing.compile import compile_part
-from eosframework.processing.global_tables import GlobalTables
-from eosframework.processing.local_state import LocalState
-from eosframework.processing.overtime import end_idle_watcher
+from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
-from eosframework.processing.restoring import Restoring
-from eosframework.processing.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.stores.global_tables import GlobalTables
+from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
-from eosframework.querying.layouts import Row, layout_of
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.state.memory import MemoryState
+from eosframework.state.query.layouts import Row, layout_of
 from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.testing.kept_state import KeptState
 from eosframework.testing.memory_kafka import (
@@ -33,10 +33,10 @@ from eosframework.testing.memory_kafka import (
     MemoryLedger,
     MemoryOutputs,
 )
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Graph, Store
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph, Store
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000

@@ -9,13 +9,13 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from eosframework import references
 from eosframework.errors import TopologyError, raised_by_functions
-from eosframework.references import closest
-from eosframework.topology.builder import Topology
-from eosframework.topology.lint import lint
-from eosframework.topology.loaded import LoadedApp, refusal
-from eosframework.topology.reading import read_yaml
+from eosframework.serialization import references
+from eosframework.serialization.references import closest
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.spec.loaded import LoadedApp, refusal
+from eosframework.topology.yaml_reader import read_yaml
 
 
 def load_app(text: str) -> LoadedApp:

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from eosframework.errors import ConfigurationError
-from eosframework.topology.lint_topics import late_topics
-from eosframework.topology.loaded import LoadedApp
-from eosframework.topology.spec import (
+from eosframework.topology.lint.lint_topics import late_topics
+from eosframework.topology.spec.loaded import LoadedApp
+from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.topology_spec import (
     DeadLetter,
     SinkSpec,
     SourceSpec,
@@ -27,7 +28,6 @@ from eosframework.topology.spec import (
     TableSpec,
     TopologySpec,
 )
-from eosframework.topology.step_spec import StepSpec
 
 LONGEST_TABLE_NAME = 63
 """PostgreSQL cuts longer ones, and two of them may then be the same."""

@@ -13,8 +13,8 @@ from eosframework.config import load_settings
 from eosframework.demo.feeds import FEEDS, MONTHS
 from eosframework.demo.nycflights import require_packages
 from eosframework.errors import EosError
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.feeder import feed
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.client.feeder import feed
 
 PARTITIONS = 4
 KEEP = {"retention.ms": "-1"}

@@ -13,13 +13,13 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
-from eosframework.database.outbox_slot import SlotSource
-from eosframework.database.outbox_table import TableSource
 from eosframework.errors import DatabaseAway
 from eosframework.outbox import emit, publish
-from eosframework.outbox.lanes import lane_of, shard_of
-from eosframework.outbox.position import RelayPosition, fits
+from eosframework.outbox.relay_position import RelayPosition, fits
+from eosframework.outbox.sharding import lane_of, shard_of
+from eosframework.postgres import Database, migrate
+from eosframework.postgres.outbox.outbox_slot import SlotSource
+from eosframework.postgres.outbox.outbox_table import TableSource
 from tests.support.pipeline import wait_until
 
 Source = TableSource | SlotSource

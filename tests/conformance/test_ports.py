@@ -16,11 +16,10 @@ from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import OutcomeUnknown
-from eosframework.kafka.group import GroupSettings
-from eosframework.kafka.input_log import KafkaInputLog
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.properties import Role, client_properties
-from eosframework.processing.overtime import RecordTimer
+from eosframework.kafka.client.properties import Role, client_properties
+from eosframework.kafka.consumer.group import GroupSettings
+from eosframework.kafka.consumer.input_log import KafkaInputLog
+from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import (
     Commit,
@@ -30,9 +29,10 @@ from eosframework.processing.ports import (
     TransactionalOutput,
     TransactionalOutputs,
 )
-from eosframework.processing.recovery import Recovery
-from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.recovery import Recovery
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.feeding import feeder

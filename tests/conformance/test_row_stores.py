@@ -15,13 +15,13 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
-from eosframework.database.persisting import PostgresRowStore
 from eosframework.errors import Overtaken, RowRefused
-from eosframework.persisting.ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
-from eosframework.processing.failures import summary
+from eosframework.postgres import Database, migrate
+from eosframework.postgres.tables.table_sink import PostgresRowStore
+from eosframework.processing.failures.failures import summary
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Policy, TableMode, TableSink
+from eosframework.tables.table_ports import Batch, Claim, Deletion, RefusedRow, RowStore, TableRows
+from eosframework.topology.graph.graph import Policy, TableMode, TableSink
 from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import At
 

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from docker.models.containers import Container
 
-from eosframework.database.scratch import answers
 from eosframework.embedded.jars import KAFKA_VERSION
+from eosframework.postgres.scratch import answers
 from tests.support.engine import Engine
 from tests.support.local_images import IMAGES, MADE_OF
 from tests.support.pipeline import wait_until

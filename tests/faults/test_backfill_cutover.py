@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.application.control_topic import Registry
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.registry import Registry
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
 from tests.support.commands import here
 from tests.support.handed_over import JOB, HandedOver

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
+from eosframework.postgres import Database, migrate
 from tests.support.pipeline import WorkerProcess, wait_until
 from tests.support.programs import fork_program
 

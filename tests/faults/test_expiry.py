@@ -10,8 +10,8 @@ import pytest
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster, start_kafka
-from eosframework.kafka.transactions.coordinators import list_transactions
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.coordinators import list_transactions
+from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import SMALL_BROKER
 from tests.support.pipeline import Pipeline, wait_until
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.transactions.coordinators import describe_transaction
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.coordinators import describe_transaction
+from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import SMALL_BROKER
 from tests.support.pipeline import Pipeline, wait_until
 from tests.support.proxied import ProxiedCluster, proxied_kafka

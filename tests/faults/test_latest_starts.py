@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
+from eosframework.application.control_topic import Registry
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.registry import Registry
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition
 from tests.support.pipeline import Pipeline, WorkerProcess
 

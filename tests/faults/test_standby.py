@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.processing.standby_choice import Member, owners
+from eosframework.processing.stores.standby_assignment import Member, owners
 from tests.conftest import KafkaService
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 

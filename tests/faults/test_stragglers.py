@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from eosframework.embedded.jars import KAFKA_VERSION
-from eosframework.kafka.producer import TransactionalProducer
-from eosframework.kafka.states import State
+from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER
 from tests.support.kafka_versions import OLDEST_ACCEPTED
 from tests.support.leftovers import guard_of

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.support.load import Feeder
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.three_brokers import IN_SYNC_AT_LEAST, REPLICAS, Failure, ThreeBrokers

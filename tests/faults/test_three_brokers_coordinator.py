@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from eosframework.kafka.transactions.coordinators import Described
-from eosframework.kafka.transactions.formats import CONSUMER_OFFSETS, State
+from eosframework.kafka.inspect.coordinators import Described
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, State
 from eosframework.records import TopicPartition
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.three_brokers import REPLICAS, Failure, ThreeBrokers

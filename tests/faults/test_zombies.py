@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.transactions.coordinators import Described, describe_transaction
-from eosframework.kafka.transactions.formats import State
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.inspect.coordinators import Described, describe_transaction
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.wire import Wire
 from tests.support.commands import here
 from tests.support.pipeline import Pipeline, wait_until
 

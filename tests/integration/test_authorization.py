@@ -12,10 +12,10 @@ from confluent_kafka import Consumer
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import TransactionFatal
-from eosframework.kafka.outputs import KafkaOutputs
-from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.client.properties import Role, client_properties
+from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.processing.ports import Commit
-from eosframework.processing.producing import produce_all
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position
 from tests.support.acls import wait_until_known
 from tests.support.commands import Cluster, Folder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from eosframework.processing.refusals import BATCH_BYTES
+from eosframework.processing.failures.refused_outputs import BATCH_BYTES
 from tests.support.commands import Cluster, Folder
 from tests.support.feeding import feeder
 from tests.support.messages import headers_of

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eosframework.errors import ConfigurationError
-from eosframework.serving import connections
-from eosframework.serving.pages import Answer, NotServed, Request
-from eosframework.serving.server import serving
+from eosframework.monitoring.http import connections
+from eosframework.monitoring.http.http_server import serving
+from eosframework.monitoring.http.pages import Answer, NotServed, Request
 
 
 def echo(request: Request) -> Answer:

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.transactions.coordinators import describe_transaction, list_transactions
-from eosframework.kafka.transactions.formats import State
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.inspect.coordinators import describe_transaction, list_transactions
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.wire import Wire
 from tests.support.commands import Folder
 from tests.support.pipeline import Pipeline, WorkerProcess, wait_until
 from tests.support.programs import Finished

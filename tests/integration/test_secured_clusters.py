@@ -9,16 +9,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from eosframework.application.control_topic import Registry
+from eosframework.application.start_checks import check_start
 from eosframework.config import load_settings
-from eosframework.database import Database, migrate
 from eosframework.errors import UserError
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.guards import check_start
-from eosframework.kafka.registry import Registry
-from eosframework.kafka.transactions.probing import missing_on_id
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.inspect.probes import missing_on_id
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.outbox import publish
-from eosframework.runtime import load
+from eosframework.postgres import Database, migrate
+from eosframework.runtime.worker import load
 from tests.support.guarded import CLIENT, Guarded, Right, rights, token_endpoint
 from tests.support.pipeline import wait_until
 from tests.support.secured_kafka import USER, SecuredKafka, secured_kafka

@@ -20,25 +20,25 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.job import TaskProgress
-from eosframework.backfill.log import JobLog
-from eosframework.backfill.spark.rows import WRITER_HEADER
-from eosframework.backfill.tasks.attempt import run_attempt
-from eosframework.backfill.tasks.packing import pack
-from eosframework.backfill.tasks.work import Work
+from eosframework.application.control_topic import Registry
+from eosframework.application.internal_topics import task_counts
+from eosframework.application.start_checks import Facts, check_start
+from eosframework.backfill.executor.attempt import run_attempt
+from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.job.job_entry import TaskProgress
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import LogSettings, Settings, load_settings
 from eosframework.errors import EosError
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.guards import Facts, check_start
-from eosframework.kafka.own_topics import task_counts
-from eosframework.kafka.registry import Registry
-from eosframework.logs import configure_logs
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm
 from eosframework.testing.driver import Sent
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.support.pipeline import Pipeline, read_committed, wait_until
 from tests.support.programs import FORKED

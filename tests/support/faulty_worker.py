@@ -22,15 +22,15 @@ from eosframework.testing import Fault, arm
 
 def without_protection() -> None:
     """Make producers that recycle nothing."""
-    from eosframework import runtime
-    from eosframework.kafka.outputs import KafkaOutputs
+    from eosframework.kafka.producer.producer_pool import KafkaOutputs
+    from eosframework.runtime import worker as runtime
 
     runtime.__dict__["KafkaOutputs"] = partial(KafkaOutputs, protection=False)
 
 
 def with_stopped_children() -> None:
     """Let the children of a supervisor begin with a SIGSTOP to themselves."""
-    from eosframework.supervisor import Supervisor
+    from eosframework.process.supervisor import Supervisor
 
     make = Supervisor.__init__
 
@@ -46,14 +46,14 @@ def with_stopped_children() -> None:
 
 def before_jobs() -> None:
     """Let a worker start as one that looked before the job was registered."""
-    from eosframework.kafka import guards
+    from eosframework.application import start_checks as guards
 
     guards.__dict__["refuse_unfinished_jobs"] = lambda *_: None
 
 
 def in_group(group: str) -> None:
     """Make workers members of a group that is not their application's."""
-    from eosframework.kafka.group import GroupSettings
+    from eosframework.kafka.consumer.group import GroupSettings
 
     of_application = GroupSettings.properties
     GroupSettings.properties = lambda self: {**of_application(self), "group.id": group}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eosframework.serdes import BYTES
-from eosframework.topology.graph import Graph, OnError, Source, SubTopology
+from eosframework.serialization.serdes import BYTES
+from eosframework.topology.graph.graph import Graph, OnError, Source, SubTopology
 
 Parts = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 """By sub-topology: the topics it reads and those it writes."""

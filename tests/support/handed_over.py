@@ -18,15 +18,15 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.fingerprint import fingerprint
-from eosframework.backfill.job import Job, OffsetRange, TaskProgress, ends_key, task_key
-from eosframework.backfill.state import to_entries
+from eosframework.application.control_topic import Registry
+from eosframework.backfill.job.fingerprint import fingerprint
+from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, ends_key, task_key
+from eosframework.backfill.job.job_state import to_entries
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.registry import Registry
-from eosframework.topology.graph import Graph
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 from tests.support.programs import FAULTY, Finished, Program, fork_program
 from tests.support.waiting import PATIENCE_SECONDS

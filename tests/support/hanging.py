@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from eosframework.kafka.transactions.vendor import errors, producer_protocol, records
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.vendor import errors, producer_protocol, records
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
 from tests.support.waiting import PATIENCE_SECONDS
 

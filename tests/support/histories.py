@@ -14,10 +14,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.audit import Bound, Proof, Scope, Verdict, audit_application
 from eosframework.config import KafkaSettings
+from eosframework.operations.audit import Bound, Proof, Scope, Verdict, audit_application
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic
 from tests.support.topics import create_topics

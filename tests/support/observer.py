@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.transactions.coordinators import find_transaction
-from eosframework.kafka.transactions.formats import State
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.coordinators import find_transaction
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.wire import Wire
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import COORDINATOR_MOVES, wait_until
 from tests.support.topics import create_topics

@@ -14,16 +14,16 @@ import orjson
 
 from eosframework.operators.entries import LAYOUT
 from eosframework.operators.limits import Limits
-from eosframework.operators.ports import WholeTopic
-from eosframework.processing.compile import CompiledPart, compile_part
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.open_state import OpenState
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.operators.operator_ports import WholeTopic
+from eosframework.processing.codegen.compiler import CompiledPart, compile_part
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.memory import MemoryState
 from eosframework.testing import Sent
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Emit
-from eosframework.topology.resolve import resolve
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Emit
+from eosframework.topology.resolve.resolve import resolve
 
 
 @dataclass(frozen=True)

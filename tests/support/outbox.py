@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
 from eosframework.outbox import emit, publish
+from eosframework.postgres import Database, migrate
 from tests.support.kafka_admin import NewTopic
 from tests.support.pipeline import KEEP, WorkerProcess, read_committed, wait_until
 from tests.support.programs import FAULTY, REPOSITORY, Finished, fork_program, run_command

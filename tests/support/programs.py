@@ -39,14 +39,14 @@ PRELOADED = (
     "tests.support.backfilled",
     "tests.support.faulty_worker",
     "pyspark.cloudpickle",
-    "eosframework.backfill.cutover",
+    "eosframework.backfill.cutover.cutover_steps",
     "eosframework.cli.apply",
     "eosframework.cli.backfill",
     "eosframework.cli.relay_outbox",
     "eosframework.cli.run_worker",
-    "eosframework.database",
-    "eosframework.runtime",
-    "eosframework.supervisor",
+    "eosframework.postgres",
+    "eosframework.runtime.worker",
+    "eosframework.process.supervisor",
 )
 """What most programs import; none of it starts a thread or a client when it is imported."""
 

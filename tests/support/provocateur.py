@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
 from eosframework.embedded import KafkaCluster
-from eosframework.kafka.properties import client_properties
+from eosframework.kafka.client.properties import client_properties
 from tests.support.acls import wait_until_known
 from tests.support.kafka_admin import (
     AclBinding,

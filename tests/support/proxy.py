@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
-from eosframework.kafka.transactions.vendor import producer_protocol
+from eosframework.kafka.inspect.vendor import producer_protocol
 from tests.support.waiting import PATIENCE_SECONDS
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = (

@@ -21,12 +21,12 @@ from typing import Any
 
 import psutil
 
-from eosframework.backfill.log import JobLog
-from eosframework.backfill.state import JobState
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_state import JobState
 from eosframework.config import KafkaSettings
 from eosframework.embedded.java import find_spark_java
 from eosframework.embedded.ports import free_ports
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import QUICK_JVM
 from tests.support.gates import Gates
 from tests.support.handed_over import JOB, HandedOver

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.operators.ports import CommittedStore
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.operators.operator_ports import CommittedStore
+from eosframework.processing.stores.state_ports import StoreIdentity
 
 SMALL_CACHE_BYTES = 16 * 2**20
 

@@ -25,8 +25,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.embedded.jars import KAFKA_VERSION
 from eosframework.errors import TransactionAborted
-from eosframework.kafka.producer import TransactionalProducer
-from eosframework.kafka.states import State
+from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.support import proxy
 from tests.support.observer import FAR, NEAR, Observer, Partition, Seen
 from tests.support.proxied import ProxiedCluster

@@ -15,16 +15,16 @@ import orjson
 from pydantic import SecretStr
 
 from eosframework import Topology
-from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.spark.rows import RowMessage
-from eosframework.backfill.table_stage import TablesWork, carry
-from eosframework.backfill.tasks.chunk import Run
-from eosframework.backfill.tasks.packing import pack
+from eosframework.backfill.driver.table_stage import TablesWork, carry
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.job.job_entry import OffsetRange
+from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.spark_rows import RowMessage
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
 
 PARTITION = TopicPartition("numbers", 0)
 COMMIT_SECONDS = 0.5

@@ -16,21 +16,16 @@ from eosframework.embedded import KafkaCluster
 from eosframework.embedded.node import Node
 from eosframework.embedded.ports import live_brokers
 from eosframework.errors import EosError
-from eosframework.kafka.transactions.coordinators import (
-    Described,
-    at,
-    find_transaction,
-    log_partition,
-)
-from eosframework.kafka.transactions.formats import (
+from eosframework.kafka.inspect.coordinators import Described, at, find_transaction, log_partition
+from eosframework.kafka.inspect.formats import (
     CONSUMER_OFFSETS,
     State,
     coordinator_partition,
     decode_state,
     transactional_id_of,
 )
-from eosframework.kafka.transactions.log import read_log
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.partition_log import read_log
+from eosframework.kafka.inspect.wire import Wire
 from tests.support import waiting
 from tests.support.kafka_admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eosframework.processing.overtime import end_idle_watcher
+from eosframework.processing.transaction.overtime import end_idle_watcher
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from eosframework.forked import Forked, answer_of, is_orphaned
-from eosframework.stopping import held_back
+from eosframework.process.fork import Forked, answer_of, is_orphaned
+from eosframework.process.signals import held_back
 from tests.support.waiting import within
 
 KILLS_ITS_PARENT = """
 import os, signal, time
-from eosframework.forked import answer_of
+from eosframework.process.fork import answer_of
 
 def work():
     parent = os.getppid()

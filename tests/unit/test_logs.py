@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
-from eosframework.logs import configure_logs
+from eosframework.process.logs import configure_logs
 
 SECRET = "p4ssw0rd"
 

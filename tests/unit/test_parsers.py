@@ -18,30 +18,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.audit.application import _number, _text
+from eosframework.application.producer_sharing import shared_by
 from eosframework.backfill.spark.ordering import _writer_of
-from eosframework.database.pgoutput import PREFIX, events
 from eosframework.embedded.layout import load_layout
 from eosframework.embedded.postgres.record import load_record
 from eosframework.errors import ConfigurationError, EosError, RunError
-from eosframework.kafka.sharing import shared_by
-from eosframework.kafka.transactions.formats import (
-    decode_offset,
-    decode_state,
-    transactional_id_of,
-)
-from eosframework.letters.letter import Letter
+from eosframework.kafka.inspect.formats import decode_offset, decode_state, transactional_id_of
+from eosframework.monitoring.tracing.trace_context import context_in
+from eosframework.operations.audit.application import _number, _text
+from eosframework.operations.dead_letters.dead_letter import Letter
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.packing import unpacked
-from eosframework.operators.window_entries import SpansFormat, WindowFormat
-from eosframework.processing.failure_headers import OWN_HEADERS
-from eosframework.processing.progress import Progress
-from eosframework.processing.receipts import Receipt, Series
-from eosframework.processing.repeated import Repeated
-from eosframework.serdes import JSON
+from eosframework.operators.timed_values import unpacked
+from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
+from eosframework.postgres.outbox.pgoutput import PREFIX, events
+from eosframework.processing.failures.failure_headers import OWN_HEADERS
+from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.receipts import Receipt, Series
+from eosframework.serialization.serdes import JSON
 from eosframework.state.labels import StoreLabel, TaskLabel, decoded_time
 from eosframework.state.manifest import shortened, torn
-from eosframework.tracing.context import context_in
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.messages import Sent
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from eosframework import references
 from eosframework.errors import TopologyError
-from eosframework.stopping import handled
+from eosframework.process.signals import handled
+from eosframework.serialization import references
 
 
 class Outer:

@@ -11,16 +11,24 @@ from hypothesis import strategies as st
 
 import eosframework
 from eosframework.errors import ConfigurationError, SchemasAway, TopologyError
-from eosframework.persisting.ports import Claim
-from eosframework.persisting.rows import RowMaker
+from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.event_times import event_time
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.lines import Site
+from eosframework.processing.failures.failures import FailureHandler
 from eosframework.records import TopicPartition
-from eosframework.schemas import OPTIONS, Format, Registered, avro, codec_of, json_schema, protobuf
-from eosframework.serdes import Serde, kept_name, serde_of
+from eosframework.serialization.schemas import (
+    OPTIONS,
+    Format,
+    Registered,
+    avro,
+    codec_of,
+    json_schema,
+    protobuf,
+)
+from eosframework.serialization.serdes import Serde, kept_name, serde_of
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import Claim
 from eosframework.testing import Sent
-from eosframework.topology.graph import (
+from eosframework.topology.graph.graph import (
     Function,
     OnError,
     Persister,

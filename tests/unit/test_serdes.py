@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.records import WindowResult
-from eosframework.serdes import (
+from eosframework.serialization.serdes import (
     BYTES,
     CHECKED_BYTES,
     FLOAT,

@@ -14,15 +14,15 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 from pydantic.dataclasses import dataclass
 
 from eosframework.config import RegistrySettings
-from eosframework.kafka.schemas import SchemaRegistry
+from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.operators.deduplication import _identity
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.packing import packed_all, unpacked
-from eosframework.operators.window_entries import Span, SpansFormat
-from eosframework.processing.failures import is_of_the_framework, summary
+from eosframework.operators.timed_values import packed_all, unpacked
+from eosframework.operators.windows.window_entries import Span, SpansFormat
+from eosframework.processing.failures.failures import is_of_the_framework, summary
 from eosframework.records import WindowResult
-from eosframework.schemas import avro, codec_of, json_schema, protobuf
-from eosframework.serdes import (
+from eosframework.serialization.schemas import avro, codec_of, json_schema, protobuf
+from eosframework.serialization.serdes import (
     CHECKED_BYTES,
     FLOAT,
     INTEGER,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.forked import Forked
-from eosframework.stopping import be_ended_by_signals, held_back, interrupted_later, requests
-from eosframework.supervisor import Supervisor
+from eosframework.process.fork import Forked
+from eosframework.process.signals import be_ended_by_signals, held_back, interrupted_later, requests
+from eosframework.process.supervisor import Supervisor
 
 LONG_SECONDS = 60.0
 """Longer than a test may take."""
@@ -47,8 +47,8 @@ cli.main(["interrupted"])
 
 ASKS_A_CHILD = """
 import time
-from eosframework.forked import answer_of
-from eosframework.stopping import end_when_asked
+from eosframework.process.fork import answer_of
+from eosframework.process.signals import end_when_asked
 
 def work():
     print("asked", flush=True)
@@ -77,7 +77,8 @@ def test_a_command_that_is_asked_to_stop_while_it_starts_ends_well(
     tmp_path: Path, moment: str, name: str
 ) -> None:
     """Where a KeyboardInterrupt would be lost, or end the interpreter by its signal."""
-    code = "import signal\nfrom eosframework.stopping import end_when_asked\nend_when_asked()\n"
+    code = "import signal\nfrom eosframework.process.signals import end_when_asked\n"
+    code += "end_when_asked()\n"
     ended = run_module(tmp_path, code + moment.format(name=name) + "\nraise SystemExit(1)\n")
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.forked import CRASHED, Forked, answer_of
-from eosframework.supervisor import Supervisor
+from eosframework.process.fork import CRASHED, Forked, answer_of
+from eosframework.process.supervisor import Supervisor
 
 
 def test_a_child_gives_its_exit_code_or_its_signal() -> None:

@@ -13,7 +13,7 @@ from eosframework.embedded.suspension import suspend_process
 
 STUCK = """
 import ctypes, signal
-from eosframework.watchdog import Watchdog
+from eosframework.process.watchdog import Watchdog
 signal.signal(signal.SIGTERM, lambda *_: None)
 with Watchdog(turn_seconds={turn}, stop_seconds={stop}, restarted={restarted}):
     lock = ctypes.CDLL(None).pthread_mutex_lock

@@ -13,22 +13,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eosframework import references
-from eosframework.backfill.job import Files, PinnedFile
-from eosframework.backfill.spark.arrow import (
+from eosframework.backfill.job.job_entry import Files, PinnedFile
+from eosframework.backfill.spark.arrow_batches import (
     BatchFunction,
     RecordBatch,
     batch_of,
     headers_type,
     map_batches,
 )
+from eosframework.backfill.spark.executor_failures import told
 from eosframework.backfill.spark.ordering import PLACED_SCHEMA
+from eosframework.backfill.spark.pickling import pack_value, unpack_value
 from eosframework.backfill.spark.pinned import check_pinned, listed
 from eosframework.backfill.spark.record_making import Placed, RecordMaker, Spot, needed_columns
-from eosframework.backfill.tasks.failures import told
-from eosframework.backfill.tasks.packing import pack_value, unpack_value
 from eosframework.errors import ConfigurationError, EosError, RunError
-from eosframework.topology.graph import Source
+from eosframework.serialization import references
+from eosframework.topology.graph.graph import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

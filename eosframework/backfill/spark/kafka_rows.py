@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.java_properties import java_properties
-from eosframework.backfill.spark.rows import empty_rows
+from eosframework.backfill.spark.spark_rows import empty_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition
 

@@ -22,15 +22,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.spark.arrow import BatchFunction, RecordBatch, extended, map_batches
-from eosframework.backfill.spark.rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
-from eosframework.backfill.stages import writers_of
-from eosframework.backfill.tasks.packing import unpack
-from eosframework.processing.compile import compile_part, compile_source
+from eosframework.backfill.job.stages import writers_of
+from eosframework.backfill.spark.arrow_batches import (
+    BatchFunction,
+    RecordBatch,
+    extended,
+    map_batches,
+)
+from eosframework.backfill.spark.pickling import unpack
+from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
+from eosframework.processing.codegen.compiler import compile_part, compile_source
+from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message
-from eosframework.processing.queues import TimeOf
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

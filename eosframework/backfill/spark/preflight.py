@@ -141,7 +141,7 @@ def _looking() -> Callable[[int], _Answer]:
         try:
             version = metadata.version("eosframework")
             metadata.version("pyarrow")  # not imported: only what gets rows needs it
-            import_module("eosframework.backfill.executors")  # the attempts find it loaded
+            import_module("eosframework.backfill.executor.functions")  # the attempts find it loaded
         except Exception as error:
             missing = f"{type(error).__name__}: {error}"
         return platform.node(), sys.executable, version, missing

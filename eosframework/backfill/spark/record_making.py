@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from eosframework.backfill.job import Files
+from eosframework.backfill.job.job_entry import Files
 from eosframework.errors import ConfigurationError, RunError, raised_by_functions
-from eosframework.kafka.placing import partition_of
+from eosframework.kafka.client.partitioner import partition_of
 from eosframework.processing.conversions import as_bytes
 from eosframework.records import Record, as_milliseconds
-from eosframework.topology.graph import Source
+from eosframework.topology.graph.graph import Source
 
 FromRow = Callable[[dict[str, Any]], Record]
 """A user's function: takes a row, columns by name."""

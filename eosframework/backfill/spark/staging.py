@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eosframework.backfill.job import PinnedFile
+from eosframework.backfill.job.job_entry import PinnedFile
 from eosframework.backfill.spark.jvm import file_system_of, hadoop_path
 from eosframework.backfill.spark.pinned import listed
 from eosframework.errors import ConfigurationError

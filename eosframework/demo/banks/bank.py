@@ -10,8 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate, translating
-from eosframework.demo.banks.reading import Reader
+from eosframework.demo.banks.bank_reading import Reader
 from eosframework.demo.banks.relays import Relays
 from eosframework.demo.banks.verdict import Ledgers
 from eosframework.demo.files import example_file
@@ -19,6 +18,7 @@ from eosframework.demo.kills import Kill
 from eosframework.demo.workers import Workers
 from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.errors import ComponentFailed
+from eosframework.postgres import Database, migrate, translating
 
 PROCESSES = 2
 

@@ -12,11 +12,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
 
-from eosframework.database import Database, translating
 from eosframework.demo.banks.bank import Bank
 from eosframework.demo.files import example_file
 from eosframework.errors import DatabaseAway, EosError
-from eosframework.references import find
+from eosframework.postgres import Database, translating
+from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
 TELLERS = 2

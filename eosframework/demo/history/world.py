@@ -9,22 +9,22 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from eosframework.audit.digest import digest_of
 from eosframework.config import DatabaseSettings, KafkaSettings
-from eosframework.database import Database, translating
 from eosframework.demo.feeds import FEEDS, MONTHS, FedRecord
 from eosframework.demo.files import example_file
 from eosframework.demo.services import Service
 from eosframework.demo.stage import PARTITIONS
 from eosframework.demo.workers import Workers
 from eosframework.embedded import KafkaCluster, PostgresServer
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.feeder import feed
-from eosframework.kafka.snapshot import read_ranges
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.client.feeder import feed
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.operations.audit.digest import digest_of
+from eosframework.postgres import Database, translating
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 PROCESSES = 2
 INPUT = "flights.landed"

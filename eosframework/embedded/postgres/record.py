@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from eosframework.embedded.folder import replace_file
 from eosframework.errors import ConfigurationError
-from eosframework.private import FILE_MODE
+from eosframework.process.private_files import FILE_MODE
 
 _STATE = "postgres.json"
 

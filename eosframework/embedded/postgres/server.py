@@ -19,8 +19,8 @@ from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs
 from eosframework.embedded.postgres.record import Record, data_of, log_of
 from eosframework.errors import ComponentFailed
-from eosframework.private import UMASK, opener
-from eosframework.stopping import interrupted_later
+from eosframework.process.private_files import UMASK, opener
+from eosframework.process.signals import interrupted_later
 
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 10.0

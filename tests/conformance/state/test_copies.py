@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from eosframework.processing.state_ports import CopyBackend, TaskStores
+from eosframework.processing.stores.state_ports import CopyBackend, TaskStores
 from eosframework.state.places import found
 from eosframework.state.rocks import RocksState
 from tests.support.stores import COUNTS, TASK, content

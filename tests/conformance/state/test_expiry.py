@@ -23,9 +23,9 @@ from eosframework.operators.expiry import (
     open_expiring,
 )
 from eosframework.operators.folds import COUNT, folding
-from eosframework.operators.session import Journal, undo
-from eosframework.processing.state_ports import TaskStores
-from eosframework.serdes import INTEGER, JSON, Serde
+from eosframework.operators.store_transaction import Journal, undo
+from eosframework.processing.stores.state_ports import TaskStores
+from eosframework.serialization.serdes import INTEGER, JSON, Serde
 from eosframework.state import state_backend
 from tests.support.stores import COUNTS, SMALL_CACHE_BYTES, TASK, content
 

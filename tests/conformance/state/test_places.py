@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from eosframework.config import StateSettings
 from eosframework.errors import ConfigurationError, StateUnwritable
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.places import Found, found, remove, take, unused
 from eosframework.state.rocks import RocksState
 from tests.support.stores import COUNTS, NAMES, TASK, content

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from eosframework.processing.shared_stores import SharedStores, StoresGone
-from eosframework.processing.state_ports import StateBackend
+from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
+from eosframework.processing.stores.state_ports import StateBackend
 from tests.support.pipeline import wait_until
 from tests.support.stores import COUNTS, TASK
 

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.audit import audit_application
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.processing.failure_headers import HEADER_STEP
+from eosframework.operations.audit import audit_application
+from eosframework.processing.failures.failure_headers import HEADER_STEP
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.histories import START, Application
 
 

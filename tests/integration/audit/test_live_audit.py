@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.audit import Proof, Scope, Verdict, audit_application
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
-from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
+from eosframework.operations.audit import Proof, Scope, Verdict, audit_application
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.commands import Folder
 from tests.support.feeding import feeder
 from tests.support.messages import headers_of, position_of

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eosframework.audit import Proof, Verdict
 from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.operations.audit import Proof, Verdict
 from tests.support.histories import START, Application
 
 

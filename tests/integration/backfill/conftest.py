@@ -24,7 +24,7 @@ def running_spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """Spark as a backfill starts it; its tasks run two at a time and are tried four times."""
-    from eosframework.backfill.spark.session import spark_session
+    from eosframework.backfill.spark.spark_session import spark_session
 
     # It makes a directory `artifacts` where it is started, and its tasks import what is there.
     with pytest.MonkeyPatch.context() as patched:
@@ -45,7 +45,7 @@ def running_spark(
 @pytest.fixture(scope="module")
 def spark(running_spark: SparkSession) -> Iterator[SparkSession]:
     """A session that a module has for itself."""
-    from eosframework.backfill.spark.session import own_session
+    from eosframework.backfill.spark.spark_session import own_session
 
     yield own_session(running_spark)
     _collect_sockets()

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework import failpoints
 from eosframework.backfill.api import Backfill
-from eosframework.backfill.log import JobLog
-from eosframework.backfill.registering import register
-from eosframework.backfill.start import start
-from eosframework.backfill.state import from_entries
+from eosframework.backfill.driver.job_start import start
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_state import from_entries
+from eosframework.backfill.job.registration import register
 from eosframework.config import load_settings
 from eosframework.embedded.ports import free_ports
 from eosframework.errors import (
@@ -27,7 +27,7 @@ from eosframework.errors import (
     PositionLost,
     StartRefused,
 )
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
 from tests.support.handed_over import JOB, HandedOver
 from tests.support.kafka_admin import NewPartitions

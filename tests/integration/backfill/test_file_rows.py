@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eosframework.backfill.job import Files
+from eosframework.backfill.job.job_entry import Files
+from eosframework.backfill.spark.executor_failures import failure_of
 from eosframework.backfill.spark.file_rows import file_rows, pin
 from eosframework.backfill.spark.ordering import in_task_order
-from eosframework.backfill.tasks.failures import failure_of
-from eosframework.backfill.tasks.packing import pack
+from eosframework.backfill.spark.pickling import pack
 from eosframework.errors import ConfigurationError, RunError
-from eosframework.kafka.placing import partition_of
+from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import Record
-from eosframework.serdes import JSON, STRING
-from eosframework.topology.graph import Function, Graph, OnError, Source, SubTopology
+from eosframework.serialization.serdes import JSON, STRING
+from eosframework.topology.graph.graph import Function, Graph, OnError, Source, SubTopology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Removed
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
 from eosframework.records import TopicPartition

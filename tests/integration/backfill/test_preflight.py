@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eosframework.backfill.spark.preflight import check_executors
-from eosframework.backfill.spark.session import own_session, spark_session
+from eosframework.backfill.spark.spark_session import own_session, spark_session
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WITHOUT_CONNECTOR = """\
 from pyspark.sql import SparkSession
-from eosframework.backfill.spark.session import own_session, spark_session
+from eosframework.backfill.spark.spark_session import own_session, spark_session
 from eosframework.errors import ConfigurationError
 
 try:

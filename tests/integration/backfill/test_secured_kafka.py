@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import KafkaSettings
-from eosframework.kafka.properties import Role, client_properties
+from eosframework.kafka.client.properties import Role, client_properties
 from eosframework.records import TopicPartition
 from tests.support.messages import position_of
 from tests.support.secured_kafka import KEY_PASSWORD, PASSWORD, USER, SecuredKafka, secured_kafka

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.job import Job, OffsetRange, TaskProgress, task_key
-from eosframework.backfill.state import to_entries
+from eosframework.application.control_topic import Registry
+from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, task_key
+from eosframework.backfill.job.job_state import to_entries
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
-from eosframework.kafka.registry import Registry
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService
 from tests.support.commands import Folder
 

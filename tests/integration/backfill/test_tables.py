@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from eosframework.backfill.request import Request
-from eosframework.backfill.start import start
-from eosframework.backfill.table_stage import run_tables
-from eosframework.backfill.tasks.failures import failure_of
+from eosframework.backfill.driver.job_start import start
+from eosframework.backfill.driver.table_stage import run_tables
+from eosframework.backfill.job.request import Request
+from eosframework.backfill.spark.executor_failures import failure_of
 from eosframework.config import BackfillSettings, DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import RunError
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.feeding import feeder
 from tests.support.tables import TablesWorld
 

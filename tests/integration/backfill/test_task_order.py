@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
-from eosframework.backfill.job import OffsetRange
+from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order, task_slots
-from eosframework.backfill.spark.rows import WRITER_HEADER
-from eosframework.backfill.tasks.packing import pack
+from eosframework.backfill.spark.pickling import pack
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import KafkaSettings
+from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.processing.ports import Message
-from eosframework.processing.queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
-from eosframework.serdes import INTEGER
+from eosframework.serialization.serdes import INTEGER
 from eosframework.testing import Sent
-from eosframework.topology.graph import Function, Graph, OnError, Source, SubTopology
+from eosframework.topology.graph.graph import Function, Graph, OnError, Source, SubTopology
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder
 from tests.support.kafka_admin import NewTopic

@@ -7,9 +7,9 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database
-from eosframework.database.comparing import ComparedTables, compare_tables
 from eosframework.errors import DatabaseRefused
+from eosframework.postgres import Database
+from eosframework.postgres.tables.table_comparison import ComparedTables, compare_tables
 
 TABLES = """
 CREATE SCHEMA stats;

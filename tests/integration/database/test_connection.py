@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, commit, translating
 from eosframework.embedded import PostgresServer, start_postgres
 from eosframework.embedded.ports import free_ports
 from eosframework.errors import (
@@ -19,6 +18,7 @@ from eosframework.errors import (
     DatabaseUnusable,
     DataRefused,
 )
+from eosframework.postgres import Database, commit, translating
 from tests.support.databases import dsn_with
 
 SECRET = "p4ssw0rd"

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database
 from eosframework.embedded import PostgresServer
 from eosframework.errors import DatabaseUnusable
+from eosframework.postgres import Database
 from tests.support.debian_postgres import both, identity, promote, start_primary, start_standby
 from tests.support.pipeline import wait_until
 

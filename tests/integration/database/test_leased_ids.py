@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database
-from eosframework.database.leased_ids import LeasedIds
 from eosframework.errors import ConfigurationError, DatabaseUnusable, StartRefused
+from eosframework.postgres import Database
+from eosframework.postgres.leased_ids import LeasedIds
 from eosframework.txnid import tasks
 
 TASKS = tasks("flights", "late", {"raw": 2})

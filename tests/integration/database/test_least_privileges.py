@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from eosframework.carrying import require_tables
 from eosframework.config import load_settings
-from eosframework.database import Database
-from eosframework.database.grants import RELAY_GRANTS, require_grants
 from eosframework.embedded import PostgresServer
 from eosframework.errors import StartRefused
-from eosframework.runtime import load
+from eosframework.postgres import Database
+from eosframework.postgres.grants import RELAY_GRANTS, require_grants
+from eosframework.runtime.table_writer import require_tables
+from eosframework.runtime.worker import load
 from tests.conftest import KafkaService
 from tests.support.debian_postgres import start_primary
 from tests.support.outbox import OutboxWorld

@@ -7,8 +7,8 @@ import pytest
 from psycopg import sql
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate, pending
 from eosframework.errors import DatabaseRefused, StartRefused
+from eosframework.postgres import Database, migrate, pending
 from tests.support.databases import dsn_with
 
 

@@ -13,17 +13,17 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
-from eosframework.database.persisting import PostgresRowStore
-from eosframework.database.table_positions import (
+from eosframework.errors import Overtaken, RowRefused, StartRefused
+from eosframework.postgres import Database, migrate
+from eosframework.postgres.tables.table_positions import (
     StoredPosition,
     store_positions,
     stored_positions,
 )
-from eosframework.errors import Overtaken, RowRefused, StartRefused
-from eosframework.persisting.ports import Batch, Claim, Deletion, TableRows
+from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Policy, TableMode, TableSink
+from eosframework.tables.table_ports import Batch, Claim, Deletion, TableRows
+from eosframework.topology.graph.graph import Policy, TableMode, TableSink
 from tests.unit.processing.memory import At
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)

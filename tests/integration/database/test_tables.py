@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database
-from eosframework.database.persisting import PostgresRowStore
-from eosframework.database.tables import apply_tables, plan_tables
-from eosframework.persisting.ports import Batch, TableRows
+from eosframework.postgres import Database
+from eosframework.postgres.tables.table_schema import apply_tables, plan_tables
+from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.records import TopicPartition
-from eosframework.serdes import JSON, STRING
-from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
+from eosframework.serialization.serdes import JSON, STRING
+from eosframework.tables.table_ports import Batch, TableRows
+from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
 from tests.support.databases import dsn_with
 from tests.unit.processing.memory import At
 

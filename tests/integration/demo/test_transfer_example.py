@@ -12,10 +12,10 @@ import pytest
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.database import Database, migrate
 from eosframework.demo.banks.tellers import make_importable
 from eosframework.demo.files import example_file
-from eosframework.references import find
+from eosframework.postgres import Database, migrate
+from eosframework.serialization.references import find
 
 
 @pytest.fixture

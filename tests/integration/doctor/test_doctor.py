@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer
 from eosframework.cli import main
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
-from eosframework.kafka.transactions import probing
-from eosframework.kafka.transactions.coordinators import describe_transaction
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect import probes as probing
+from eosframework.kafka.inspect.coordinators import describe_transaction
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition
 from tests.conftest import KafkaService
 from tests.support.acls import wait_until_known

@@ -9,7 +9,7 @@ import pytest
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import ClusterUnreachable
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.records import TopicPartition
 from tests.support.pipeline import wait_until
 

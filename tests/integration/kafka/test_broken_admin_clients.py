@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.support.proxied import proxied_kafka
 
 IDLE_SECONDS = 3.0

@@ -12,7 +12,7 @@ from tests.conftest import SMALL_BROKER
 ASK = """
 import sys
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition
 
 admin = ClusterAdmin(KafkaSettings(bootstrap_servers=sys.argv[1]))

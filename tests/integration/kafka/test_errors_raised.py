@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from eosframework import errors
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
+from eosframework.kafka.inspect.coordinators import describe_transaction
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.kafka.taxonomy import Call, classify, exception_for, table
-from eosframework.kafka.transactions.coordinators import describe_transaction
-from eosframework.kafka.transactions.formats import State
-from eosframework.kafka.transactions.wire import Wire
 from tests.integration.kafka import test_forgotten_ids  # noqa: F401 - raises some of the rows
 from tests.support.errors_raised import RAISED, Seen, error_from_poll, error_of, raises
 from tests.support.kafka_admin import AclOperation, ResourceType

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.errors import InstanceFenced, PositionLost
-from eosframework.kafka.group import GroupSettings
-from eosframework.kafka.input_log import KafkaInputLog
+from eosframework.kafka.consumer.group import GroupSettings
+from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
 from tests.support.feeding import feeder

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.purging import RecordPurger
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.records import Position, TopicPartition
 from tests.conftest import KafkaService
 from tests.support.pipeline import wait_until

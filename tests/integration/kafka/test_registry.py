@@ -13,6 +13,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
+from eosframework.application.control_topic import Registry, owner_key
+from eosframework.application.position_changes import Wish, set_positions
+from eosframework.application.provision import apply, plan
+from eosframework.application.start_checks import check_start
+from eosframework.application.start_positions import RegistryLedger
 from eosframework.config import KafkaSettings, Settings, Start
 from eosframework.embedded import start_kafka
 from eosframework.errors import (
@@ -22,16 +27,11 @@ from eosframework.errors import (
     Retriable,
     StartRefused,
 )
-from eosframework.kafka.admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.consumer import ReadCommittedConsumer
-from eosframework.kafka.guards import check_start
-from eosframework.kafka.ledger import RegistryLedger
-from eosframework.kafka.properties import client_properties
-from eosframework.kafka.provision import apply, plan
-from eosframework.kafka.registry import Registry, owner_key
-from eosframework.kafka.reposition import Wish, set_positions
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.client.properties import client_properties
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Graph
+from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of
 from tests.support.kafka_admin import NewPartitions
@@ -449,7 +449,7 @@ DAMAGED = {
     "application": [b'"x"'],
     "reset": [b"[]"],
     "relay.outbox/0": [b"{}", b'{"version": 1, "origin": []}'],
-    "backfill/job": [b"7"],
+    "backfill/job/job_entry": [b"7"],
 }
 
 

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.embedded import start_kafka
 from eosframework.errors import ClusterUnreachable, StartRefused, TaskFenced
-from eosframework.kafka.consumer import ReadCommittedConsumer
-from eosframework.kafka.producer import TransactionalProducer
-from eosframework.kafka.states import State
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.producer.producer_states import State
+from eosframework.kafka.producer.transactional import TransactionalProducer
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.kafka_admin import NewTopic
 from tests.support.kafka_versions import LAST_REFUSED, kafka_of

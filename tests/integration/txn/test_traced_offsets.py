@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.transactions import tracing
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect import transaction_trace as tracing
+from eosframework.kafka.inspect.wire import Wire
 from tests.conftest import KafkaService
 from tests.support.kafka_admin import NewTopic
 from tests.support.topics import create_topics

@@ -21,10 +21,10 @@ from eosframework.cli import main
 from eosframework.config import KafkaSettings
 from eosframework.embedded import start_kafka
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.transactions.aborting import TakeOver, carry_out, plan_by_producer
-from eosframework.kafka.transactions.coordinators import active_producers, describe_transaction
-from eosframework.kafka.transactions.hanging import Health, find_open
-from eosframework.kafka.transactions.wire import Wire
+from eosframework.kafka.inspect.abort import TakeOver, carry_out, plan_by_producer
+from eosframework.kafka.inspect.coordinators import active_producers, describe_transaction
+from eosframework.kafka.inspect.hanging import Health, find_open
+from eosframework.kafka.inspect.wire import Wire
 from eosframework.records import TopicPartition as Partition
 from tests.conftest import SMALL_BROKER, KafkaService
 from tests.support.acls import wait_until_known

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.audit.bitmap import Bitmap, Bytemap
+from eosframework.operations.audit.bitmap import Bitmap, Bytemap
 
 NUMBERS = st.sets(st.integers(0, 300) | st.integers(65_500, 65_600) | st.integers(131_000, 131_100))
 

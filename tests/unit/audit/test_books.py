@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.audit.book import Span
-from eosframework.audit.books import Books
-from eosframework.audit.verdict import Verdict
-from eosframework.processing.receipts import HEADER_RECEIPT, ReceiptedOutputs, Series
+from eosframework.operations.audit.book import Span
+from eosframework.operations.audit.books import Books
+from eosframework.operations.audit.verdict import Verdict
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, ReceiptedOutputs, Series
 from eosframework.records import Position, TopicPartition
 from tests.unit.processing.messages import Sent
 

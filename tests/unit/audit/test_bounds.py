@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.audit.bounds import Bound, Scope
 from eosframework.errors import ConfigurationError
+from eosframework.operations.audit.bounds import Bound, Scope
 from eosframework.records import TopicPartition
 
 

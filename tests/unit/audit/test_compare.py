@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.audit import Ledger, Verdict, compare
-from eosframework.audit.digest import digest_of
+from eosframework.operations.audit import Ledger, Verdict, compare
+from eosframework.operations.audit.digest import digest_of
 from eosframework.records import TopicPartition
 
 Line = tuple[str, int, int, str]

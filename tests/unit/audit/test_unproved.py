@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eosframework.audit.bounds import Bound, Scope
-from eosframework.audit.portions import Portion, Portions
-from eosframework.audit.unproved import receipted_topics, unproved_topics
-from eosframework.audit.verdict import Detail, Verdict
 from eosframework.cli.audit import as_data, as_text
 from eosframework.errors import StartRefused
-from eosframework.processing.receipts import Series
+from eosframework.operations.audit.bounds import Bound, Scope
+from eosframework.operations.audit.portions import Portion, Portions
+from eosframework.operations.audit.unproved import receipted_topics, unproved_topics
+from eosframework.operations.audit.verdict import Detail, Verdict
+from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Graph
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: a

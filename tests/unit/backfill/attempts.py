@@ -8,16 +8,16 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.job import TaskProgress, task_key
-from eosframework.backfill.tasks.attempt import Attempt
-from eosframework.backfill.tasks.chunk import Run
-from eosframework.backfill.tasks.equipment import Equipment
+from eosframework.backfill.executor.attempt import Attempt
+from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
-from eosframework.processing.compile import compile_part
+from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.topology.builder import Topology
-from eosframework.topology.resolve import resolve
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import At, Broker, MemoryOutputs
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.backfill.tasks.outcomes import Step, own_progress, step_after
+from eosframework.backfill.executor.outcomes import Step, own_progress, step_after
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -23,7 +23,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
-from eosframework.topology.streams import dead_letter
+from eosframework.topology.dsl.streams import dead_letter
 from tests.unit.backfill.attempts import P0, PART, World, progress, topology
 
 ALL = list(range(100))

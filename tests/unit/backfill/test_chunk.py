@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.tasks.chunk import Chunk, Run
+from eosframework.backfill.executor.chunk import Chunk, Run
 from eosframework.records import TopicPartition
 from tests.unit.processing.memory import At
 

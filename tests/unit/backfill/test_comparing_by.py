@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from eosframework.backfill.comparing_by import By, Comparison, comparisons
+from eosframework.backfill.diff.record_identity import By, Comparison, comparisons
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
-from eosframework.serdes import JSON, WINDOW
-from eosframework.topology.graph import WindowKind
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
+from eosframework.serialization.serdes import JSON, WINDOW
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.window_spec import WindowKind
+from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: a

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eosframework import Record, Topology
-from eosframework.backfill.cutover_rules import (
+from eosframework.application.control_topic import Registered
+from eosframework.backfill.cutover.cutover_rules import (
     incomplete,
     live_positions,
     lost_ranges,
@@ -19,15 +20,14 @@ from eosframework.backfill.cutover_rules import (
     refuse_positions,
     refuse_suffix,
 )
-from eosframework.backfill.fingerprint import fingerprint
-from eosframework.backfill.job import Job, OffsetRange, TaskProgress
-from eosframework.backfill.state import JobState
+from eosframework.backfill.job.fingerprint import fingerprint
+from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress
+from eosframework.backfill.job.job_state import JobState
 from eosframework.errors import ConfigurationError, StartRefused
-from eosframework.kafka.facts import GroupFacts, TopicFacts
-from eosframework.kafka.registry import Registered
+from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
 
 
 def carrier(record: Record) -> str:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework import Topology
-from eosframework.backfill.fingerprint import differences, fingerprint
-from eosframework.backfill.job import (
+from eosframework.backfill.job.fingerprint import differences, fingerprint
+from eosframework.backfill.job.job_entry import (
     FILES_PER_ENTRY,
     Files,
     Job,
@@ -23,11 +23,11 @@ from eosframework.backfill.job import (
     ends_key,
     task_key,
 )
-from eosframework.backfill.request import FileRequest, Request, request_differences
-from eosframework.backfill.state import from_entries, to_entries
+from eosframework.backfill.job.job_state import from_entries, to_entries
+from eosframework.backfill.job.request import FileRequest, Request, request_differences
 from eosframework.errors import ConfigurationError
 from eosframework.records import TopicPartition
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 
 def files(count: int) -> Files:

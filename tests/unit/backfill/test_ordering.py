@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.backfill.spark.ordering import Places
-from eosframework.backfill.spark.rows import WRITER_HEADER
-from eosframework.processing.queues import Pending, TimestampQueue
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
+from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 from tests.support.graphs import graph_of

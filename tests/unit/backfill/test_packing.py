@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.backfill.tasks.packing import pack, user_modules
+from eosframework.backfill.spark.pickling import pack, user_modules
 from eosframework.errors import TopologyError
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Graph
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 APP = """\
 from eosframework import Topology
@@ -35,9 +35,9 @@ app.stream("in", key=str, value=Number).map_values(multiplied).to("out", value=d
 
 ELSEWHERE = """\
 import sys
-from eosframework.backfill.tasks.packing import unpack
-from eosframework.processing.compile import compile_part
-from eosframework.processing.failures import FailureHandler
+from eosframework.backfill.spark.pickling import unpack
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.failures.failures import FailureHandler
 from eosframework.testing import Sent
 
 graph = unpack(sys.stdin.buffer.read())

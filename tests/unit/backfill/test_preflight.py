@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from eosframework.backfill.spark.preflight import check_packages
-from eosframework.backfill.spark.session import spark_session
+from eosframework.backfill.spark.spark_session import spark_session
 from eosframework.embedded import java
 from eosframework.errors import ConfigurationError
 

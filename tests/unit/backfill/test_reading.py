@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.tasks.chunk import Run
-from eosframework.backfill.tasks.reading import merged
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.task_reader import merged
+from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.processing.ports import Message
-from eosframework.processing.queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 

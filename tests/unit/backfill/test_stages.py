@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from eosframework import Topology
-from eosframework.backfill.job import OffsetRange
-from eosframework.backfill.ranges import Bound, parse_bound, refuse_empty
-from eosframework.backfill.stages import stages, writers_of
+from eosframework.backfill.job.job_entry import OffsetRange
+from eosframework.backfill.job.ranges import Bound, parse_bound, refuse_empty
+from eosframework.backfill.job.stages import stages, writers_of
 from eosframework.errors import ConfigurationError
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
 
 
 def graph_of(app: Topology) -> Graph:

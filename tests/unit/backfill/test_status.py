@@ -7,12 +7,12 @@ from collections.abc import Callable
 from rich.console import Console
 
 from eosframework import Record, Topology
-from eosframework.backfill.job import Job, OffsetRange, TaskProgress
-from eosframework.backfill.shown import Shown, drawn, headline
-from eosframework.backfill.state import JobState
-from eosframework.backfill.status import Watching
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
+from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_status import Watching
+from eosframework.backfill.job.progress_display import Shown, drawn, headline
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
 
 STARTED = 1_700_000_000
 """In seconds since the epoch."""

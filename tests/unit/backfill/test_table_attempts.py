@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.tasks.chunk import Run
-from eosframework.backfill.tasks.table_attempt import Pace, TableAttempt
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.table_attempt import Pace, TableAttempt
 from eosframework.errors import DatabaseAway, InstanceFenced, Overtaken, RecordFailed, RunError
-from eosframework.persisting.ports import Claim, Seen
-from eosframework.persisting.rows import RowMaker
-from eosframework.serdes import JSON, STRING
-from eosframework.topology.graph import Persister, Policy, TableMode, TableSink
+from eosframework.serialization.serdes import JSON, STRING
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import Claim, Seen
+from eosframework.topology.graph.graph import Persister, Policy, TableMode, TableSink
 from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from eosframework import Topology
-from eosframework.batches.reading import Reader
 from eosframework.errors import TopologyError
-from eosframework.serdes import STRING
+from eosframework.operators.batch.json_to_arrow import Reader
+from eosframework.serialization.serdes import STRING
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.batched import columns_of
+from eosframework.topology.graph.batch_columns import columns_of
 from tests.unit.processing.messages import Sent
 
 TYPES = {"n": "int64", "x": "float64", "s": "string", "b": "bool"}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from eosframework.interrupted import lasts
+from eosframework.process.interrupts import lasts
 
 STOPPED_IMPORT = """
 import os, signal, sys

@@ -12,10 +12,10 @@ import pytest
 
 from eosframework.cli import main
 from eosframework.config import StateSettings
-from eosframework.kafka.placing import partition_of
+from eosframework.kafka.client.partitioner import partition_of
 from eosframework.operators.entries import LAYOUT, EntryFormat
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.serdes import INTEGER
+from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.serialization.serdes import INTEGER
 from eosframework.state.rocks import RocksState
 
 YAML = """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eosframework.cli.status import _lines, _report
-from eosframework.kafka.facts import GroupMember
-from eosframework.overview import Overview, PartitionStanding, TaskStanding
+from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.records import TopicPartition
+from eosframework.runtime.status import Overview, PartitionStanding, TaskStanding
 
 FOUND = Overview(
     "shop",

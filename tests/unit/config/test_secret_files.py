@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from eosframework.config import KafkaSettings, PropertyValue, load_settings
 from eosframework.config.secrets import is_secret
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.properties import Role, client_properties, new_client
+from eosframework.kafka.client.properties import Role, client_properties, new_client
 
 SECRET = "p4ss w0rd'"
 DSN = "postgresql://user:secret@host/name"

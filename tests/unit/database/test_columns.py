@@ -12,8 +12,8 @@ import pytest
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime
 from sqlalchemy.dialects import postgresql as pg
 
-from eosframework.database.columns import columns_of, misfit, wanted_for
-from eosframework.database.shapes import Column
+from eosframework.postgres.tables.columns import columns_of, misfit, wanted_for
+from eosframework.postgres.tables.table_shapes import Column
 
 
 class Colour(StrEnum):

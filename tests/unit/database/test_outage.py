@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from eosframework.database import Outage
 from eosframework.errors import DatabaseAway
+from eosframework.postgres import Outage
 
 
 class Clock:

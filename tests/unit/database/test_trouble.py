@@ -5,7 +5,6 @@ import pytest
 from psycopg import errors as codes
 
 from eosframework import errors
-from eosframework.database.trouble import Category, classify, explain, table, translating
 from eosframework.errors import (
     DatabaseAway,
     DatabaseConflict,
@@ -13,6 +12,7 @@ from eosframework.errors import (
     DataRefused,
     EosError,
 )
+from eosframework.postgres.error_classes import Category, classify, explain, table, translating
 
 
 def test_every_row_of_the_table_names_an_error_that_exists() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eosframework.doctor import Severity
-from eosframework.doctor.snapshot import Snapshot
+from eosframework.operations.doctor import Severity
+from eosframework.operations.doctor.snapshot import Snapshot
 
 E, W, N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 

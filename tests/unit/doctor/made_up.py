@@ -6,20 +6,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from eosframework.application.control_topic import Registered, interpret
+from eosframework.application.start_checks import Facts, registrations
 from eosframework.config import KafkaSettings, Settings, WorkerSettings
-from eosframework.doctor.findings import Seen, Unseen
-from eosframework.doctor.snapshot import EventTimes, Snapshot
-from eosframework.kafka.facts import GroupFacts, Placement, SizeLimits, TopicFacts
-from eosframework.kafka.guards import Facts, registrations
-from eosframework.kafka.registry import Registered, interpret
-from eosframework.kafka.transactions.coordinators import ActiveProducer, Described, Listed
-from eosframework.kafka.transactions.formats import State
-from eosframework.kafka.transactions.hanging import Health, OpenTransaction
-from eosframework.kafka.transactions.probing import Clock
+from eosframework.kafka.admin.metadata import GroupFacts, Placement, SizeLimits, TopicFacts
+from eosframework.kafka.inspect.coordinators import ActiveProducer, Described, Listed
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.hanging import Health, OpenTransaction
+from eosframework.kafka.inspect.probes import Clock
 from eosframework.kafka.worker_clients import effective_consumer, effective_producer
+from eosframework.operations.doctor.findings import Seen, Unseen
+from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
 from eosframework.records import Position, TopicPartition
-from eosframework.serdes import JSON
-from eosframework.topology.graph import Persister, Policy
+from eosframework.serialization.serdes import JSON
+from eosframework.topology.graph.graph import Persister, Policy
 from tests.support.graphs import graph_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -9,11 +9,11 @@ import pytest
 
 from eosframework.cli.doctor import markdown
 from eosframework.config import KafkaSettings, Settings
-from eosframework.doctor import CHECKS, Finding, Severity, examine
-from eosframework.doctor.findings import Seen, Unseen
-from eosframework.doctor.snapshot import Snapshot
-from eosframework.kafka.transactions.coordinators import Listed
-from eosframework.kafka.transactions.formats import State
+from eosframework.kafka.inspect.coordinators import Listed
+from eosframework.kafka.inspect.formats import State
+from eosframework.operations.doctor import CHECKS, Finding, Severity, examine
+from eosframework.operations.doctor.findings import Seen, Unseen
+from eosframework.operations.doctor.snapshot import Snapshot
 from eosframework.txnid import TransactionalId
 from tests.unit.doctor.case import Case
 from tests.unit.doctor.cases import CASES

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from eosframework.records import Record, WindowResult
-from eosframework.references import find
+from eosframework.serialization.references import find
 from eosframework.testing import TopologyTestDriver, crash_everywhere
-from eosframework.topology.describe import as_mermaid
-from eosframework.topology.lint import lint
+from eosframework.topology.graph.description import as_mermaid
+from eosframework.topology.lint.lint import lint
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "examples" / "flights"
 DELAYS = str(FOLDER / "delays.yaml")

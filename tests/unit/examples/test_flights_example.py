@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from eosframework.demo.files import example_file
-from eosframework.topology.graph import Step
-from eosframework.topology.lint import lint
+from eosframework.topology.graph.graph import Step
+from eosframework.topology.lint.lint import lint
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "examples" / "flights"
 

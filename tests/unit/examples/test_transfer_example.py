@@ -7,10 +7,10 @@ import pytest
 
 from eosframework.demo.banks.tellers import draw_orders, make_importable
 from eosframework.demo.files import example_file
-from eosframework.topology.graph import Persister
-from eosframework.topology.lint import lint
+from eosframework.topology.graph.graph import Persister
+from eosframework.topology.lint.lint import lint
 from eosframework.topology.loader import load_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 FOLDER = Path(__file__).parents[3] / "examples" / "transfer"
 ACCOUNTS = {"bank_a": {"a.1": 100, "a.2": 100}, "bank_b": {"b.1": 100, "b.2": 100}}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from eosframework.application.needed_access import relay_access
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.access import relay_access
-from eosframework.kafka.acls import Access, merged, naming_what_is_needed, refuse_denied
-from eosframework.kafka.asking import AccessDenied
+from eosframework.kafka.admin.acls import Access, merged, naming_what_is_needed, refuse_denied
+from eosframework.kafka.admin.requests import AccessDenied
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
 

@@ -9,9 +9,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eosframework.application.control_entries import key_of, read_entry
+from eosframework.application.control_topic import interpret
 from eosframework.errors import StartRefused
-from eosframework.kafka.control_entries import key_of, read_entry
-from eosframework.kafka.registry import interpret
 
 NAMED = "application topic owner leased sharing ids topology reset committed"
 KINDS = st.sampled_from([*NAMED.split(), "relay.outbox", "backfill", "replayed", "other"])

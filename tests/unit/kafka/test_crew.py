@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from eosframework.kafka.crew import Crew, Hung
+from eosframework.kafka.client.call_threads import Crew, Hung
 
 
 def test_results_come_in_order_from_more_items_than_threads() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.consumer import ReadCommittedConsumer
-from eosframework.kafka.defaults import consumer_properties, producer_properties
-from eosframework.kafka.producer import TransactionalProducer
+from eosframework.kafka.client.defaults import consumer_properties, producer_properties
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.producer.transactional import TransactionalProducer
 
 MINE = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "app-part-0"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from eosframework.kafka.guards import _committed
-from eosframework.kafka.registry import Registered
+from eosframework.application.control_topic import Registered
+from eosframework.application.start_checks import _committed
 from eosframework.records import Position, TopicPartition
 
 P0, P1, P2 = (TopicPartition("in", number) for number in range(3))

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from structlog.testing import capture_logs
 
+from eosframework.application.partition_growth import LOOK_SECONDS, Growth
 from eosframework.errors import RunError
-from eosframework.kafka.growth import LOOK_SECONDS, Growth
 from eosframework.records import TopicPartition
 from tests.support.waiting import wait_until
 

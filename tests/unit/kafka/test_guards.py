@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from eosframework.application.control_topic import Registered, interpret
+from eosframework.application.position_changes import Wish
+from eosframework.application.start_checks import Facts, refuse, registrations, retention_note
+from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
-from eosframework.kafka.facts import GroupFacts, SizeLimits, TopicFacts
-from eosframework.kafka.guards import Facts, refuse, registrations, retention_note
-from eosframework.kafka.ledger import former_ids
-from eosframework.kafka.registry import Registered, interpret
-from eosframework.kafka.reposition import Wish
+from eosframework.kafka.admin.metadata import GroupFacts, SizeLimits, TopicFacts
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
 from tests.support.graphs import graph_of

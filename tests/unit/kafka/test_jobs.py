@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from eosframework.application.backfill_jobs import backfill_jobs, refuse_unfinished_jobs
+from eosframework.application.control_topic import interpret
 from eosframework.errors import StartRefused
-from eosframework.kafka.jobs import backfill_jobs, refuse_unfinished_jobs
-from eosframework.kafka.registry import interpret
 from eosframework.records import Position
 from tests.support.graphs import graph_of
 

@@ -6,6 +6,16 @@ from typing import Any, cast
 
 import pytest
 
+from eosframework.application.control_topic import Registered, Registry, interpret
+from eosframework.application.leases import (
+    given_ids,
+    id_entries,
+    refuse_changing_ids,
+    refuse_moved_ids,
+    refuse_other_ids,
+    task_names,
+)
+from eosframework.application.start_positions import RegistryLedger
 from eosframework.config import Ids, Start
 from eosframework.errors import (
     ClusterUnreachable,
@@ -14,16 +24,6 @@ from eosframework.errors import (
     RunError,
     StartRefused,
 )
-from eosframework.kafka.leases import (
-    given_ids,
-    id_entries,
-    refuse_changing_ids,
-    refuse_moved_ids,
-    refuse_other_ids,
-    task_names,
-)
-from eosframework.kafka.ledger import RegistryLedger
-from eosframework.kafka.registry import Registered, Registry, interpret
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import DerivedIds, TransactionalId
 from tests.support.graphs import graph_of

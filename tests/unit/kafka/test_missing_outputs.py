@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from eosframework.kafka.missing_outputs import REPEAT_SECONDS, MissingOutputs
+from eosframework.kafka.producer.missing_outputs import REPEAT_SECONDS, MissingOutputs
 
 
 class World:

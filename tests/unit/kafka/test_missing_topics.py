@@ -9,9 +9,9 @@ import pytest
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
-from eosframework.kafka import missing_topics
-from eosframework.kafka.facts import TopicFacts
-from eosframework.kafka.missing_topics import ChosenTopics
+from eosframework.kafka.admin import missing_topics
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.admin.missing_topics import ChosenTopics
 
 
 class Cluster:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from eosframework.errors import OutcomeUnknown, Retriable
-from eosframework.kafka.deadline import Deadline
-from eosframework.kafka.output import KafkaOutput
+from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.producer.producer_slot import KafkaOutput
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit
 from eosframework.records import Position

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.kafka.partitioners import FEWEST_KEYS, KeySample, misplaced_keys
-from eosframework.kafka.placing import partition_of
-from eosframework.topology.copartitioning import meeting_topics
-from eosframework.topology.graph import Graph
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
+from eosframework.application.partitioner_checks import FEWEST_KEYS, KeySample, misplaced_keys
+from eosframework.kafka.client.partitioner import partition_of
+from eosframework.topology.graph.copartitioning import meeting_topics
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: app

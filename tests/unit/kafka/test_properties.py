@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from eosframework.config import FORBIDDEN_PROPERTIES, KafkaSettings
 from eosframework.config.settings import FUNCTION_PROPERTIES
 from eosframework.errors import ConfigurationError
-from eosframework.kafka import properties
-from eosframework.kafka.properties import client_properties, new_client
+from eosframework.kafka.client import properties
+from eosframework.kafka.client.properties import client_properties, new_client
 
 TAKEN_BY_THE_LIBRARY = ("default.topic.config", "oauth_cb", "on_commit", "on_delivery")
 """Names that confluent_kafka takes and librdkafka does not know."""

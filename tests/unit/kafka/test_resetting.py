@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from eosframework.application.application_reset import refuse_unfinished_reset
+from eosframework.application.control_topic import interpret
+from eosframework.application.fencing import all_ids, live_ids
 from eosframework.errors import StartRefused
-from eosframework.kafka.fencing import all_ids, live_ids
-from eosframework.kafka.registry import interpret
-from eosframework.kafka.resetting import refuse_unfinished_reset
 from tests.support.graphs import graph_of
 
 GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})

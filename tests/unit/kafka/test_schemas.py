@@ -10,11 +10,18 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from eosframework.config import RegistrySettings, SubjectNames
 from eosframework.errors import ConfigurationError, SchemasAway, SchemasRefused
-from eosframework.kafka.schemas import SchemaRegistry, open_schemas
-from eosframework.schemas import Codec, Registered, avro, codec_of, json_schema, protobuf
-from eosframework.serdes import codec_serde
+from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry, open_schemas
+from eosframework.serialization.schemas import (
+    Codec,
+    Registered,
+    avro,
+    codec_of,
+    json_schema,
+    protobuf,
+)
+from eosframework.serialization.serdes import codec_serde
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.builder import Topology
+from eosframework.topology.dsl.builder import Topology
 from tests.support.schema_functions import Flight, carrier, is_late, message_class
 
 AIR = "tests.support.schema_functions"

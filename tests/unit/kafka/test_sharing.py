@@ -6,6 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from eosframework.application.control_topic import Registered, Registry, interpret
+from eosframework.application.leases import task_names
+from eosframework.application.producer_sharing import (
+    refuse_other_sharing,
+    shared_by,
+    sharing_entries,
+)
+from eosframework.application.start_positions import RegistryLedger, former_ids
 from eosframework.config import Settings, Start
 from eosframework.errors import (
     ClusterUnreachable,
@@ -14,15 +22,7 @@ from eosframework.errors import (
     RunError,
     StartRefused,
 )
-from eosframework.kafka.group import sharing_client_id
-from eosframework.kafka.leases import task_names
-from eosframework.kafka.ledger import RegistryLedger, former_ids
-from eosframework.kafka.registry import Registered, Registry, interpret
-from eosframework.kafka.sharing import (
-    refuse_other_sharing,
-    shared_by,
-    sharing_entries,
-)
+from eosframework.kafka.consumer.group import sharing_client_id
 from eosframework.records import TopicPartition
 from eosframework.txnid import DerivedIds
 from tests.support.graphs import graph_of

@@ -7,7 +7,13 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.kafka.states import MOVES, BadTransition, Event, State, StateTable
+from eosframework.kafka.producer.producer_states import (
+    MOVES,
+    BadTransition,
+    Event,
+    State,
+    StateTable,
+)
 
 
 def test_every_state_says_what_each_event_leads_to_or_refuses_it() -> None:

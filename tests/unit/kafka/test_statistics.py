@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.kafka.statistics import INTERVAL_SECONDS, ClientStatistics, Ends
+from eosframework.kafka.client.statistics import INTERVAL_SECONDS, ClientStatistics, Ends
 from eosframework.records import TopicPartition
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eosframework.kafka.connection_log import ConnectionLog
-from eosframework.kafka.defaults import producer_properties, with_connection_log
-from eosframework.kafka.suspicion import POLLS, Suspicion
+from eosframework.kafka.client.connection_log import ConnectionLog
+from eosframework.kafka.client.defaults import producer_properties, with_connection_log
+from eosframework.kafka.producer.straggler_detection import POLLS, Suspicion
 
 FORM = "%s [%s] %s"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eosframework.kafka.access import tables_access
-from eosframework.serdes import JSON, STRING
-from eosframework.supervisor import instances_for
-from eosframework.topology.graph import Graph, Persister, Policy
+from eosframework.application.needed_access import tables_access
+from eosframework.process.supervisor import instances_for
+from eosframework.serialization.serdes import JSON, STRING
+from eosframework.topology.graph.graph import Graph, Persister, Policy
 
 
 def test_tables_need_to_read_their_topics_in_a_group_of_their_own() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from eosframework.errors import StartRefused
-from eosframework.kafka import verification
-from eosframework.kafka.verification import require_answered, require_verified
+from eosframework.kafka.admin import verification
+from eosframework.kafka.admin.verification import require_answered, require_verified
 
 Settings = Mapping[str, str | None]
 

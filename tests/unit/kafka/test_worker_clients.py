@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eosframework.config import KafkaSettings, Settings
-from eosframework.kafka.facts import SizeLimits, TopicFacts, size_limits
+from eosframework.kafka.admin.metadata import SizeLimits, TopicFacts, size_limits
 from eosframework.kafka.worker_clients import (
     NOTHING_KNOWN,
     UNKNOWN_OUTPUT_BYTES,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.kafka.replay_marks import STRETCH, Marks
+from eosframework.application.replay_marks import STRETCH, Marks
 from eosframework.records import TopicPartition
 
 PARTITION = TopicPartition("dead", 2)

@@ -10,19 +10,19 @@ from typing import Any
 
 import orjson
 
-from eosframework.backfill.job import TaskProgress, task_key
-from eosframework.backfill.tasks.attempt import Attempt
-from eosframework.backfill.tasks.equipment import Equipment
+from eosframework.backfill.executor.attempt import Attempt
+from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
 from eosframework.errors import ClusterUnreachable, EosError
 from eosframework.operators.entries import LAYOUT
-from eosframework.processing.compile import CompiledPart, compile_part
-from eosframework.processing.local_state import LocalState
+from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Message, Output
-from eosframework.processing.restoring import Restoring
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import TopicPartition
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.unit.matrix.faults import CURRENT, Fault, Faults, Killed
 from tests.unit.matrix.faults import KINDS as WORKER_KINDS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eosframework import errors
 from eosframework.errors import RecordTooSlow
-from eosframework.processing.overtime import Overtime
+from eosframework.processing.transaction.overtime import Overtime
 
 TRANSACTION = (
     "Retriable",

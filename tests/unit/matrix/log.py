@@ -21,7 +21,7 @@ from eosframework.processing.ports import (
     RebalanceListener,
     TransactionalOutput,
 )
-from eosframework.processing.state_ports import Bounds, StoreIdentity
+from eosframework.processing.stores.state_ports import Bounds, StoreIdentity
 from eosframework.records import Position, TopicPartition
 from eosframework.testing.driver import Sent
 from eosframework.testing.kept_state import KeptState

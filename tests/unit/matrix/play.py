@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from eosframework.application.internal_topics import changelog_topics, own_topics, task_counts
 from eosframework.errors import EosError
-from eosframework.kafka.own_topics import changelog_topics, own_topics, task_counts
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
-from eosframework.processing.compile import compile_part
-from eosframework.processing.local_state import LocalState
+from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
-from eosframework.processing.restoring import Restoring
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.stores.local_state import LocalState
+from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.worker import Worker
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 from tests.unit.matrix.faults import CURRENT, Faults, Killed
 from tests.unit.matrix.log import (

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 
 from eosframework.errors import Overtaken
-from eosframework.persisting.ports import Batch, Claim, Written
-from eosframework.persisting.worker import PersisterOptions, PersisterWorker
 from eosframework.records import Position, Record, TopicPartition
-from eosframework.serdes import JSON, STRING
-from eosframework.topology.graph import Function, Persister, Policy, TableMode, TableSink
+from eosframework.serialization.serdes import JSON, STRING
+from eosframework.tables.table_ports import Batch, Claim, Written
+from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
 from tests.unit.matrix.log import Log, PlannedInput
 from tests.unit.matrix.play import ROUNDS, Choices, Endless, Wrong

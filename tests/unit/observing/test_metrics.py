@@ -10,17 +10,21 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from eosframework.kafka.statistics import Clients, ClientsSeen, Ends
-from eosframework.observing.catalogue import METRICS
-from eosframework.observing.exposition import Exposition
-from eosframework.observing.figures import relay_figures, tables_figures, transforms_figures
-from eosframework.observing.metric import Figures, Kind, Process
-from eosframework.outbox.ports import Backlog
-from eosframework.outbox.views import RelayCounts, RelayView
-from eosframework.processing.measures import Distributed, Measures
+from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
+from eosframework.monitoring.metrics.catalogue import METRICS
+from eosframework.monitoring.metrics.exposition import Exposition
+from eosframework.monitoring.metrics.figures import (
+    relay_figures,
+    tables_figures,
+    transforms_figures,
+)
+from eosframework.monitoring.metrics.metric import Figures, Kind, Process
+from eosframework.outbox.outbox_ports import Backlog
+from eosframework.outbox.relay_views import RelayCounts, RelayView
+from eosframework.processing.measurements import Distributed, Measures
 from eosframework.processing.plan import WorkerCounts
-from eosframework.processing.state_ports import StoreStats
-from eosframework.processing.views import TaskView, WorkerView
+from eosframework.processing.stores.state_ports import StoreStats
+from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 
 SEEN = ClientsSeen(

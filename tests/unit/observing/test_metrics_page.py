@@ -9,8 +9,8 @@ import pytest
 
 from eosframework.cli import main
 from eosframework.cli.metrics import markdown
-from eosframework.observing.catalogue import METRICS
-from eosframework.observing.metric import Kind
+from eosframework.monitoring.metrics.catalogue import METRICS
+from eosframework.monitoring.metrics.metric import Kind
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from eosframework.kafka.statistics import ClientStatistics
-from eosframework.observing.metric import Process
-from eosframework.observing.observer import Identity, Observer, tables_observer
-from eosframework.processing.measures import Measures
+from eosframework.kafka.client.statistics import ClientStatistics
+from eosframework.monitoring.http.health import Health
+from eosframework.monitoring.http.pages import Request, Text
+from eosframework.monitoring.metrics.metric import Process
+from eosframework.monitoring.metrics.observer import Identity, Observer, tables_observer
+from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
-from eosframework.processing.views import TaskView, WorkerView
+from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
-from eosframework.serving.health import Health
-from eosframework.serving.pages import Request, Text
 
 VIEW = WorkerView(
     WorkerCounts(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.kafka.statistics import ClientsSeen, Ends
-from eosframework.observing.reasons import OpenTransactions, relay_reasons, worker_reasons
-from eosframework.outbox.views import RelayCounts, RelayView
-from eosframework.processing.measures import Measures
+from eosframework.kafka.client.statistics import ClientsSeen, Ends
+from eosframework.monitoring.metrics.reasons import OpenTransactions, relay_reasons, worker_reasons
+from eosframework.outbox.relay_views import RelayCounts, RelayView
+from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
-from eosframework.processing.views import TaskView, WorkerView
+from eosframework.processing.worker_views import TaskView, WorkerView
 from eosframework.records import TopicPartition
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)

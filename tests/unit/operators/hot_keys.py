@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eosframework import Topology, hopping, session, sliding, tumbling
-from eosframework.topology.builder import Stream
-from eosframework.topology.keyed import KeyedStream
+from eosframework.topology.dsl.builder import Stream
+from eosframework.topology.dsl.keyed_streams import KeyedStream
 
 FAR = 10**9
 """A time at which everything is over."""

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from eosframework.errors import ConfigurationError
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.handlers import Context, Handler, Timers
-from eosframework.operators.session import Journal, open_session, undo
-from eosframework.operators.timed import NEVER, Alarm
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.operators.store_transaction import Journal, open_session, undo
+from eosframework.operators.windows.closing import NEVER, Alarm
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import Record
-from eosframework.serdes import JSON, STRING
+from eosframework.serialization.serdes import JSON, STRING
 from eosframework.state import MemoryState
 
 

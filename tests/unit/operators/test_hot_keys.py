@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from eosframework import session, sliding
-from eosframework.operators import history, waiting
+from eosframework.operators.joins import history
+from eosframework.operators.joins import waiting_records as waiting
 from eosframework.operators.limits import Limits
-from eosframework.operators.session import EncodedSession, ValueSession
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.lines import Site
+from eosframework.operators.store_transaction import EncodedSession, ValueSession
+from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.ports import Message
-from eosframework.topology.builder import Topology
+from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, compiled_task
 from tests.unit.operators.hot_keys import CASES, HotKey, either
 

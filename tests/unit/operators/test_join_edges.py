@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, PositionLost, RecordFailed, RunError
-from eosframework.processing.global_tables import HELD_SECONDS, GlobalTables
+from eosframework.processing.stores.global_tables import HELD_SECONDS, GlobalTables
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
-from eosframework.topology.builder import Topology
+from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, compiled_task
 
 

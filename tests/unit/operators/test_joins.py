@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operators import history, waiting
-from eosframework.processing.compile import CompiledPart
-from eosframework.topology.builder import Topology
+from eosframework.operators.joins import history
+from eosframework.operators.joins import waiting_records as waiting
+from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, Out, compiled_task
 
 KEYS = st.sampled_from(["a", "b"])

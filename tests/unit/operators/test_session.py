@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from eosframework.errors import RunError
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.session import Journal, StoreSession, open_session, undo
-from eosframework.processing.state_ports import StoreIdentity, TaskStores
-from eosframework.serdes import INTEGER, JSON, STRING, Serde
+from eosframework.operators.store_transaction import Journal, StoreSession, open_session, undo
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.serialization.serdes import INTEGER, JSON, STRING, Serde
 from eosframework.state import MemoryState
 
 KEYS = st.sampled_from([b"", b"a", b"ab", b"b", b"\xff"])
@@ -151,7 +151,7 @@ def test_an_entry_round_trips(value: int, timestamp: int) -> None:
 def test_what_is_kept_at_hand_is_bounded_in_bytes(
     monkeypatch: pytest.MonkeyPatch, serde: Serde
 ) -> None:
-    monkeypatch.setattr("eosframework.operators.session.RECENT_BYTES", 10_000)
+    monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
     session = open_session(EntryFormat("s", serde), kept.store("s"), [])
     for number in range(100):
@@ -164,7 +164,7 @@ def test_what_is_kept_at_hand_is_bounded_in_bytes(
 
 
 def test_an_entry_that_changes_often_stays_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eosframework.operators.session.RECENT_BYTES", 10_000)
+    monkeypatch.setattr("eosframework.operators.store_transaction.RECENT_BYTES", 10_000)
     kept = stores()
     session = open_session(EntryFormat("s", JSON), kept.store("s"), [])
     for number in range(100):

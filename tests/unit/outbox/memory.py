@@ -9,9 +9,9 @@ import orjson
 
 from eosframework.config import OutboxRefusal
 from eosframework.errors import DatabaseAway, StartRefused
-from eosframework.outbox.ports import Backlog, Batch, Candidate, Destination, Refused
-from eosframework.outbox.position import Found, Origin, RelayPosition, position_key
+from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Destination, Refused
 from eosframework.outbox.relay import Relay, RelayOptions
+from eosframework.outbox.relay_position import Found, Origin, RelayPosition, position_key
 from eosframework.processing.ports import Output
 from tests.unit.processing.memory import Broker, MemoryOutputs
 

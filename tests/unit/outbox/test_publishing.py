@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eosframework.errors import ConfigurationError
 from eosframework.outbox import publish, statement
-from eosframework.outbox.publishing import decode_headers
+from eosframework.outbox.publication import decode_headers
 
 
 class Recorder:

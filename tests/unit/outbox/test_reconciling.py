@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from eosframework.errors import DataRejected, OutcomeUnknown, RunError, StartRefused
-from eosframework.outbox.ports import SentMessages
-from eosframework.outbox.reconciling import Reconciler, described
+from eosframework.outbox.outbox_ports import SentMessages
+from eosframework.outbox.reconciliation import Reconciler, described
 from tests.unit.outbox.memory import MemorySource, World
 from tests.unit.processing.memory import MemoryOutputs
 

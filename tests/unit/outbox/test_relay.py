@@ -19,8 +19,8 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.lanes import fair_share, lane_of
-from eosframework.outbox.position import Origin, RelayPosition
+from eosframework.outbox.relay_position import Origin, RelayPosition
+from eosframework.outbox.sharding import fair_share, lane_of
 from eosframework.processing.ports import Output
 from tests.unit.outbox.memory import REGISTRY, World
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from eosframework.errors import DatabaseAway, InstanceFenced, PositionLost, RecordFailed
-from eosframework.persisting.ports import Batch, Written
-from eosframework.persisting.worker import PersisterOptions, PersisterWorker
+from eosframework.process.signals import handled
 from eosframework.records import Position, TopicPartition
-from eosframework.serdes import JSON, STRING, Serde
-from eosframework.stopping import handled
-from eosframework.topology.graph import Function, Persister, Policy, TableMode, TableSink
+from eosframework.serialization.serdes import JSON, STRING, Serde
+from eosframework.tables.table_ports import Batch, Written
+from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.support.raising import RAISED, row
 from tests.unit.persisting.memory import MemoryStore
 from tests.unit.processing.memory import P0, At, Broker, MemoryLog

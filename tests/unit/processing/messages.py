@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from eosframework.processing.compile import CompiledPart, CompiledSource, compile_source
-from eosframework.processing.lines import Site
-from eosframework.serdes import serde_of
-from eosframework.topology.graph import (
+from eosframework.processing.codegen.compiler import CompiledPart, CompiledSource, compile_source
+from eosframework.processing.codegen.source_lines import Site
+from eosframework.serialization.serdes import serde_of
+from eosframework.topology.graph.graph import (
     Function,
     OnError,
     Operator,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eosframework.errors import DataRejected
-from eosframework.processing.again import AgainQueue, delays_of
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.lines import Site
+from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retries import AgainQueue, delays_of
+from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending
 from eosframework.processing.ports import Output
-from eosframework.processing.queues import BUFFER_RECORDS, ArrivalQueue, Pending
-from eosframework.processing.repeated import Repeated
 from eosframework.records import TopicPartition
-from eosframework.serdes import serde_of
-from eosframework.topology.graph import Again, OnError, Policy, Source, SubTopology
+from eosframework.serialization.serdes import serde_of
+from eosframework.topology.graph.graph import Again, OnError, Policy, Source, SubTopology
 from tests.unit.processing.messages import Sent
 
 MAIN, RETRY = TopicPartition("in", 3), TopicPartition("app.in.retry.10s", 3)

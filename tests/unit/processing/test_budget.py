@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from eosframework.processing.budget import ChangesBudget
-from eosframework.processing.compile import RUN_BYTES, RUN_RECORDS, compile_part
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.slices import RUN_OUTPUTS, EndableRun
-from eosframework.topology.builder import Topology
-from eosframework.topology.resolve import resolve
+from eosframework.processing.codegen.compiler import RUN_BYTES, RUN_RECORDS, compile_part
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.transaction.memory_budget import ChangesBudget
+from eosframework.processing.transaction.run_slices import RUN_OUTPUTS, EndableRun
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import Sent
 from tests.unit.windows.bench import INPUT, Bench
 

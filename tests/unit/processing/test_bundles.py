@@ -24,10 +24,10 @@ from eosframework.errors import (
 )
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
-from eosframework.processing.progress import Progress
+from eosframework.processing.transaction.offset_metadata import Progress
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import Operator
+from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, Broker, MemoryLedger, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from eosframework import Topology, errors
 from eosframework.errors import RecordFailed
-from eosframework.processing.compile import RUN_RECORDS
+from eosframework.process.signals import handled
+from eosframework.processing.codegen.compiler import RUN_RECORDS
 from eosframework.processing.conversions import TopicChoice
-from eosframework.processing.failures import FailureHandler, summary
+from eosframework.processing.failures.failures import FailureHandler, summary
 from eosframework.records import Record, as_milliseconds
-from eosframework.stopping import handled
-from eosframework.topology.graph import Function, Operator, Step
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Function, Operator, Step
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import (
     DEAD,
     FAIL,

@@ -9,12 +9,12 @@ import pytest
 
 from eosframework import Topology, dead_letter
 from eosframework.backfill.spark.ordering import Places
-from eosframework.processing.compile import compile_part, compile_source
+from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.event_times import event_time
-from eosframework.processing.failures import FailureHandler
+from eosframework.processing.failures.failures import FailureHandler
 from eosframework.records import Record
-from eosframework.topology.graph import Graph, Operator
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Graph, Operator
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import DEAD, Sent, compiled, json_messages, sink, step
 
 DAY_MS = 86_400_000

@@ -8,11 +8,11 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.flowing import Flowing
+from eosframework.processing.fetch_control import Flowing
+from eosframework.processing.input_queues import Pending, Queue, TimestampQueue
 from eosframework.processing.ports import InputLog
-from eosframework.processing.queues import Pending, Queue, TimestampQueue
-from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 

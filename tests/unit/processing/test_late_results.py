@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import DataRejected, RunError
-from eosframework.processing.late_results import LateResults
-from eosframework.processing.narrowing import Narrowing, Refused
+from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
 from eosframework.records import TopicPartition
-from eosframework.topology.graph import OnError
+from eosframework.topology.graph.graph import OnError
 
 P = TopicPartition("in", 0)
 NODE: Any = SimpleNamespace(name="window", on_error=OnError())

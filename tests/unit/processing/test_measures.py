@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.processing.measures import Distribution, Flow, Measures
+from eosframework.processing.measurements import Distribution, Flow, Measures
 
 
 def outputs(*topics: str) -> list[Any]:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import DataRejected, RecordFailed, RunError
-from eosframework.processing.late_results import LateResults
-from eosframework.processing.narrowing import Narrowing, Refused
+from eosframework.processing.transaction.late_results import LateResults
+from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
 from eosframework.records import TopicPartition
 
 P = TopicPartition("in", 0)

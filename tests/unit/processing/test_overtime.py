@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from eosframework.errors import RecordTooSlow
-from eosframework.forked import Forked
-from eosframework.processing import overtime
-from eosframework.processing.overtime import Overtime, RecordTimer, end_idle_watcher
+from eosframework.process.fork import Forked
 from eosframework.processing.plan import Plan
+from eosframework.processing.transaction import overtime
+from eosframework.processing.transaction.overtime import Overtime, RecordTimer, end_idle_watcher
 from eosframework.processing.worker import Worker
-from eosframework.topology.graph import Operator
+from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, Broker, MemoryLedger, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import compiled, part_of, sink, step

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.pacing import RECENT, CommitPace
-from eosframework.processing.progress import Progress, latest
+from eosframework.processing.transaction.commit_interval import RECENT, CommitPace
+from eosframework.processing.transaction.offset_metadata import Progress, latest
 from eosframework.records import Position
 
 numbers = st.integers(0, 2**62)

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.queues import BUFFER_RECORDS, ArrivalQueue, Pending, TimestampQueue
+from eosframework.processing.input_queues import (
+    BUFFER_RECORDS,
+    ArrivalQueue,
+    Pending,
+    TimestampQueue,
+)
 from eosframework.records import TopicPartition
 from eosframework.testing import Sent
 

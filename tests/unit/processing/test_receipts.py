@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.progress import Progress
-from eosframework.processing.receipts import HEADER_RECEIPT, Receipt, ReceiptedOutputs, Series
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.processing.transaction.receipts import (
+    HEADER_RECEIPT,
+    Receipt,
+    ReceiptedOutputs,
+    Series,
+)
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Operator
+from eosframework.topology.graph.graph import Operator
 from tests.unit.processing.messages import DEAD, SKIP, Sent, compiled, json_messages, sink, step
 
 PLACE = TopicPartition("in", 3)

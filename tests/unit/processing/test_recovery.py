@@ -8,13 +8,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import IdExpired, InstanceFenced, OutcomeUnknown, TaskFenced
-from eosframework.processing.fences import RIVAL_FENCES
-from eosframework.processing.overtime import RecordTimer
 from eosframework.processing.plan import WorkerCounts
-from eosframework.processing.progress import Outcome, Progress, outcome
-from eosframework.processing.recovery import Recovery
-from eosframework.processing.states import TaskState
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.transaction.fences import RIVAL_FENCES
+from eosframework.processing.transaction.offset_metadata import Outcome, Progress, outcome
+from eosframework.processing.transaction.overtime import RecordTimer
+from eosframework.processing.transaction.recovery import Recovery
 from eosframework.records import Position
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import P0, Broker, MemoryLog, MemoryOutputs

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from eosframework.errors import DataRejected
-from eosframework.processing.compile import compile_source
-from eosframework.processing.failures import FailureHandler
-from eosframework.processing.lines import Slots
-from eosframework.processing.refusals import CLOCKS_MS, OutputLimits
+from eosframework.processing.codegen.compiler import compile_source
+from eosframework.processing.codegen.source_lines import Slots
+from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.refused_outputs import CLOCKS_MS, OutputLimits
 from tests.unit.processing.messages import DEAD, SKIP, Sent, sink, source
 
 HOUR_MS = 3_600_000

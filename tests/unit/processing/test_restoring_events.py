@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from eosframework.processing.restoring import EVENT_SECONDS, SLICE_SECONDS, Restoring
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.states import TaskState
+from eosframework.processing.stores.restoration import EVENT_SECONDS, SLICE_SECONDS, Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, RunError
-from eosframework.processing.restoring import HELD_LOOK_SECONDS, Restoring
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.states import TaskState
+from eosframework.processing.stores.restoration import HELD_LOOK_SECONDS, Restoring
+from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from eosframework.txnid import TransactionalId

@@ -17,10 +17,10 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing import slices
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Fetched
 from eosframework.processing.task import Task
+from eosframework.processing.transaction import run_slices as slices
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId

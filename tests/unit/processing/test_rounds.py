@@ -20,7 +20,7 @@ from eosframework.errors import (
 )
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
-from eosframework.processing.rounds import LONGEST_OVERLAP_SECONDS
+from eosframework.processing.transaction.commit_rounds import LONGEST_OVERLAP_SECONDS
 from eosframework.processing.worker import Worker
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from eosframework.processing.slices import FIRST_RECORDS, SLICE_RECORDS, EndableRun, SliceSize
+from eosframework.processing.transaction.run_slices import (
+    FIRST_RECORDS,
+    SLICE_RECORDS,
+    EndableRun,
+    SliceSize,
+)
 from tests.unit.processing.messages import Sent
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eosframework.errors import ClusterUnreachable, PositionLost, StateUnwritable
-from eosframework.processing.standby import BUSY_SECONDS, LOOK_SECONDS, Standby, StandbyPlan
-from eosframework.processing.standby_choice import Member, keepers
-from eosframework.processing.state_ports import Bounds, StoreIdentity, TaskStores
+from eosframework.processing.stores.standby import BUSY_SECONDS, LOOK_SECONDS, Standby, StandbyPlan
+from eosframework.processing.stores.standby_assignment import Member, keepers
+from eosframework.processing.stores.state_ports import Bounds, StoreIdentity, TaskStores
 from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from tests.support.stores import content

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from eosframework.application.control_topic import Registered, Registry, committed_key, interpret
+from eosframework.application.start_positions import RegistryLedger
 from eosframework.config import Start
-from eosframework.kafka.ledger import RegistryLedger
-from eosframework.kafka.registry import Registered, Registry, committed_key, interpret
 from eosframework.processing.plan import Plan
 from eosframework.processing.takeover import Takeover
 from eosframework.records import Position, TopicPartition

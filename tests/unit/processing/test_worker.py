@@ -22,14 +22,14 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.processing import compile as compiling
-from eosframework.processing import slices
+from eosframework.processing.codegen import compiler as compiling
 from eosframework.processing.plan import Plan
 from eosframework.processing.ports import Committed
-from eosframework.processing.receipts import HEADER_RECEIPT, Receipt
+from eosframework.processing.transaction import run_slices as slices
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.processing.worker import Worker
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph import Operator
+from eosframework.topology.graph.graph import Operator
 from eosframework.txnid import TransactionalId
 from tests.unit.processing.memory import OPTIONS, P0, Broker, MemoryLedger, MemoryLog, MemoryOutputs
 from tests.unit.processing.messages import DEAD, compiled, part_of, sink, step

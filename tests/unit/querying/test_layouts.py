@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import hopping, session, sliding, tumbling
-from eosframework.operators.chunks import Chunks
 from eosframework.operators.entries import EntryFormat
-from eosframework.operators.history import History
+from eosframework.operators.joins.history import History
+from eosframework.operators.joins.stream_joins import Interval, StreamJoining
+from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.limits import Limits
-from eosframework.operators.session import StoreSession, open_session
-from eosframework.operators.stream_joins import Interval, StreamJoining
-from eosframework.operators.timed import Alarm
-from eosframework.querying.layouts import HistoryLayout, Layout, Row, WaitingLayout, layout_of
+from eosframework.operators.store_transaction import StoreSession, open_session
+from eosframework.operators.windows.closing import Alarm
 from eosframework.records import WindowResult
-from eosframework.serdes import BYTES, JSON, STRING
+from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
-from eosframework.topology.graph import Function, OnError, Store
-from eosframework.topology.joined import JoinKind, StreamJoin
+from eosframework.state.query.layouts import HistoryLayout, Layout, Row, WaitingLayout, layout_of
+from eosframework.topology.graph.graph import Function, OnError, Store
+from eosframework.topology.graph.join_nodes import JoinKind, StreamJoin
 from tests.unit.windows.bench import Bench
 from tests.unit.windows.functions import append, empty, joined
 

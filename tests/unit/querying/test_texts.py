@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from eosframework.errors import ConfigurationError
-from eosframework.querying.texts import as_json, key_of, key_text
-from eosframework.serdes import BYTES, FLOAT, INTEGER, JSON, STRING, Serde, model_serde
-from eosframework.topology.graph import Store
+from eosframework.serialization.serdes import (
+    BYTES,
+    FLOAT,
+    INTEGER,
+    JSON,
+    STRING,
+    Serde,
+    model_serde,
+)
+from eosframework.state.query.texts import as_json, key_of, key_text
+from eosframework.topology.graph.graph import Store
 
 
 class Route(BaseModel):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from eosframework.config import Settings
-from eosframework.serving.address import address_of_child, host_and_port
-from eosframework.serving.health import Health, Reason
-from eosframework.serving.pages import Answer, Request
+from eosframework.monitoring.http.address import address_of_child, host_and_port
+from eosframework.monitoring.http.health import Health, Reason
+from eosframework.monitoring.http.pages import Answer, Request
 
 
 class World:

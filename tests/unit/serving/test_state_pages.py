@@ -10,14 +10,14 @@ import pytest
 
 from eosframework import Topology, tumbling
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.placing import partition_of
+from eosframework.kafka.client.partitioner import partition_of
+from eosframework.monitoring.http.pages import Answer, NotServed, Request
+from eosframework.monitoring.http.state_pages import StatePages
 from eosframework.operators.binding import format_of
-from eosframework.processing.shared_stores import SharedStores
-from eosframework.processing.state_ports import StoreIdentity, TaskStores
-from eosframework.serving.pages import Answer, NotServed, Request
-from eosframework.serving.state_pages import StatePages
+from eosframework.processing.stores.shared_stores import SharedStores
+from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.state import MemoryState
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 PARTITIONS = 4
 

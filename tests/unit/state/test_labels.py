@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.state.labels import StoreLabel, TaskLabel
 from eosframework.state.manifest import shortened
 

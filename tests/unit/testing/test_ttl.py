@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework import Topology
-from eosframework.processing.compile import compile_part
-from eosframework.processing.open_state import OpenState
-from eosframework.processing.state_ports import StoreIdentity
+from eosframework.processing.codegen.compiler import compile_part
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.records import Record
 from eosframework.state import MemoryState
 from eosframework.testing import TopologyTestDriver, crash_everywhere
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.processing.messages import Sent
 
 TTL = "100ms"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter
+from eosframework.application.internal_topics import OwnRole, own_topics
 from eosframework.errors import TopologyError
-from eosframework.kafka.own_topics import OwnRole, own_topics
 from eosframework.testing import TopologyTestDriver, crash_everywhere
-from eosframework.topology.again import without_again
-from eosframework.topology.graph import Again, Graph
-from eosframework.topology.lint import lint
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.graph import Again, Graph
+from eosframework.topology.graph.retry_topics import without_again
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import read
 
 RETRIED = """\

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from eosframework.errors import TopologyError
-from eosframework.topology.describe import as_mermaid, as_text, describe
-from eosframework.topology.graph import Graph
-from eosframework.topology.resolve import resolve
-from eosframework.topology.schema import settings_schema, topology_schema
+from eosframework.topology.graph.description import as_mermaid, as_text, describe
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.json_schema import settings_schema, topology_schema
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import read
 
 TEXT = """

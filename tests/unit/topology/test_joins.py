@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from eosframework.kafka.access import topic_access
-from eosframework.kafka.guards import source_topics
-from eosframework.kafka.own_topics import own_topics
-from eosframework.topology.builder import Topology
-from eosframework.topology.describe import as_mermaid, as_text, describe
-from eosframework.topology.graph import Graph
-from eosframework.topology.joined import JoinSide, StreamJoin
-from eosframework.topology.lint import lint
-from eosframework.topology.loaded import Severity
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
-from eosframework.topology.spec import TopologySpec
-from eosframework.topology.walk import nodes_of
+from eosframework.application.internal_topics import own_topics
+from eosframework.application.needed_access import topic_access
+from eosframework.application.start_checks import source_topics
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.description import as_mermaid, as_text, describe
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
+from eosframework.topology.graph.walk import nodes_of
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import Severity
+from eosframework.topology.spec.topology_spec import TopologySpec
+from eosframework.topology.yaml_reader import read_yaml
 
 SOURCES = """\
 application: app

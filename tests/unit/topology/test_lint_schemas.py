@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from eosframework.schemas import avro
-from eosframework.topology.builder import Topology
-from eosframework.topology.lint import lint
-from eosframework.topology.resolve import resolve
+from eosframework.serialization.schemas import avro
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
 from tests.support.schema_functions import Flight, is_late
 from tests.unit.topology.apps import read
 

@@ -8,7 +8,7 @@ import pytest
 
 from eosframework.errors import TopologyError
 from eosframework.topology.loader import load_app, read_app
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 
 YAML = """
 application: a

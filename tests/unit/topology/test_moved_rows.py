@@ -9,10 +9,10 @@ import pytest
 
 from eosframework import Topology, tumbling
 from eosframework.errors import TopologyError
-from eosframework.topology.lint import lint
-from eosframework.topology.loaded import Severity
-from eosframework.topology.resolve import resolve
-from eosframework.topology.streams import Stream
+from eosframework.topology.dsl.streams import Stream
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import Severity
 from tests.unit.topology.apps import HERE, by_carrier, is_late, read, shape
 
 SOURCES = """\

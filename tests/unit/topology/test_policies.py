@@ -10,13 +10,13 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from eosframework import Topology, dead_letter, tumbling
-from eosframework.topology.graph import Graph, OnError, Policy, Sink, Source
-from eosframework.topology.loaded import LoadedApp
-from eosframework.topology.lowering import HEAD, TAIL
-from eosframework.topology.resolve import resolve
-from eosframework.topology.spec import TopologySpec
-from eosframework.topology.streams import Stream
-from eosframework.topology.walk import nodes_of
+from eosframework.topology.dsl.streams import Stream
+from eosframework.topology.graph.graph import Graph, OnError, Policy, Sink, Source
+from eosframework.topology.graph.walk import nodes_of
+from eosframework.topology.lowering.lowering import HEAD, TAIL
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import LoadedApp
+from eosframework.topology.spec.topology_spec import TopologySpec
 from tests.unit.topology.apps import HERE, by_carrier, is_late, shape
 
 SOURCES = {

@@ -8,10 +8,10 @@ import pytest
 
 from eosframework import Record
 from eosframework.errors import ConfigurationError
-from eosframework.topology.graph import Function, Graph
-from eosframework.topology.loaded import LoadedApp
+from eosframework.topology.graph.graph import Function, Graph
 from eosframework.topology.renaming import renamed
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import LoadedApp
 from tests.unit.topology.apps import by_carrier, read
 
 APP = """

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from eosframework.records import Record
-from eosframework.serdes import BYTES, CHECKED_BYTES, INTEGER, JSON, STRING, serde_of
-from eosframework.topology.builder import Topology
-from eosframework.topology.graph import (
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, INTEGER, JSON, STRING, serde_of
+from eosframework.topology.dsl.builder import Topology
+from eosframework.topology.graph.graph import (
     Function,
     Graph,
     OnError,
@@ -15,7 +15,7 @@ from eosframework.topology.graph import (
     Source,
     Step,
 )
-from eosframework.topology.resolve import resolve
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import Flight, by_carrier, departure, is_early, is_late, read, shape
 
 DEAD = OnError(Policy.DEAD_LETTER, "dead")

@@ -6,10 +6,10 @@ import pytest
 
 from eosframework import Topology
 from eosframework.errors import TopologyError
-from eosframework.topology.describe import as_mermaid, as_text, describe
-from eosframework.topology.graph import Graph, Policy, TableMode
-from eosframework.topology.lint import lint
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.description import as_mermaid, as_text, describe
+from eosframework.topology.graph.graph import Graph, Policy, TableMode
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import HERE, Flight, is_late, read
 
 DIRECT = """

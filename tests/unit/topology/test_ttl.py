@@ -8,10 +8,10 @@ import pytest
 
 from eosframework import Topology, tumbling
 from eosframework.errors import TopologyError
-from eosframework.topology.describe import as_text, describe
-from eosframework.topology.lint import lint
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
+from eosframework.topology.graph.description import as_text, describe
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 HEAD = """
 application: shop

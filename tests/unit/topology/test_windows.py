@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.errors import TopologyError
-from eosframework.topology.describe import as_text
-from eosframework.topology.durations import duration_of, milliseconds, short
-from eosframework.topology.graph import WindowKind
-from eosframework.topology.keyed import KeyedStream
-from eosframework.topology.lint import lint
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
-from eosframework.topology.schema import topology_schema
+from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.graph.description import as_text
+from eosframework.topology.json_schema import topology_schema
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.durations import duration_of, milliseconds, short
+from eosframework.topology.spec.window_spec import WindowKind
+from eosframework.topology.yaml_reader import read_yaml
 
 HEAD = """
 application: w

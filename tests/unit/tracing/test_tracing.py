@@ -15,13 +15,13 @@ from opentelemetry.trace import SpanContext, StatusCode, TraceFlags, get_current
 
 from eosframework.config import TracingSettings
 from eosframework.errors import ConfigurationError
+from eosframework.monitoring.tracing.trace_context import context_in, headers, traceparent_of
+from eosframework.monitoring.tracing.traced_tasks import traced_tasks
+from eosframework.monitoring.tracing.transaction_spans import TracedTransactions
 from eosframework.processing.task import Task
 from eosframework.processing.traced import TracedTask
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.builder import Topology
-from eosframework.tracing.context import context_in, headers, traceparent_of
-from eosframework.tracing.tasks import traced_tasks
-from eosframework.tracing.transactions import TracedTransactions
+from eosframework.topology.dsl.builder import Topology
 
 SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = SAMPLED[:-1] + b"0"

@@ -9,19 +9,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from eosframework.errors import StartRefused
-from eosframework.kafka.facts import TopicFacts
-from eosframework.kafka.registry import Registered
-from eosframework.kafka.upgrades import (
+from eosframework.application.control_topic import Registered
+from eosframework.application.topology_changes import (
     TOPOLOGY,
     refuse_changes,
     topology_changes,
     topology_entry,
 )
-from eosframework.topology.graph import Graph
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
-from eosframework.upgrading import Change, Verdict, as_markdown, rules
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.topology.evolution import Change, Verdict, as_markdown, rules
+from eosframework.topology.graph.graph import Graph
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "upgrades.md"
 

@@ -9,19 +9,19 @@ from typing import Any
 import orjson
 
 from eosframework.errors import RecordFailed, TransactionError
-from eosframework.processing.budget import ChangesBudget
-from eosframework.processing.compile import CompiledPart, compile_part
-from eosframework.processing.open_state import OpenState
-from eosframework.processing.overtime import RecordTimer
+from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.processing.states import TaskState
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.transaction.memory_budget import ChangesBudget
+from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 from eosframework.state import MemoryState
-from eosframework.topology.builder import Stream, Topology
-from eosframework.topology.keyed import KeyedStream
-from eosframework.topology.resolve import resolve
+from eosframework.topology.dsl.builder import Stream, Topology
+from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 INPUT = TopicPartition("in", 0)

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.operators.agenda import Agenda
-from eosframework.operators.session import Journal, open_session
-from eosframework.operators.window_entries import SpansFormat
-from eosframework.processing.state_ports import StoreIdentity
-from eosframework.serdes import JSON
+from eosframework.operators.store_transaction import Journal, open_session
+from eosframework.operators.windows.agenda import Agenda
+from eosframework.operators.windows.window_entries import SpansFormat
+from eosframework.processing.stores.state_ports import StoreIdentity
+from eosframework.serialization.serdes import JSON
 from eosframework.state import MemoryState
 
 notes = st.tuples(st.integers(0, 30), st.sampled_from([b"a", b"b", b"\xff"]))

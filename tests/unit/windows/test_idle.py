@@ -9,7 +9,7 @@ import pytest
 
 from eosframework import Topology, WindowResult, session, sliding, tumbling
 from eosframework.errors import ClusterUnreachable
-from eosframework.processing.restoring import Restoring
+from eosframework.processing.stores.restoration import Restoring
 from eosframework.records import TopicPartition
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.testing.memory_kafka import MemoryChangelogs

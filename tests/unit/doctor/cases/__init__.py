@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.doctor import Severity
-from eosframework.doctor.findings import Seen, Unseen
+from eosframework.operations.doctor import Severity
+from eosframework.operations.doctor.findings import Seen, Unseen
 from tests.unit.doctor.case import Case
 from tests.unit.doctor.cases import (
     brokers,

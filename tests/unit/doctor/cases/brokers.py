@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eosframework.doctor.findings import Seen
+from eosframework.operations.doctor.findings import Seen
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import VERIFY, snapshot, with_brokers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from eosframework.config import Settings
-from eosframework.doctor.findings import Seen
-from eosframework.kafka.transactions.probing import Clock
+from eosframework.kafka.inspect.probes import Clock
+from eosframework.operations.doctor.findings import Seen
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import snapshot, with_properties, with_worker
 

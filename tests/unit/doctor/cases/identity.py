@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.doctor.findings import Seen, Unseen
-from eosframework.kafka.facts import GroupFacts
-from eosframework.kafka.registry import interpret
-from eosframework.kafka.transactions.coordinators import Listed
-from eosframework.kafka.transactions.formats import State
+from eosframework.application.control_topic import interpret
+from eosframework.kafka.admin.metadata import GroupFacts
+from eosframework.kafka.inspect.coordinators import Listed
+from eosframework.kafka.inspect.formats import State
+from eosframework.operations.doctor.findings import Seen, Unseen
 from eosframework.records import Position
 from tests.support.graphs import graph_of
 from tests.unit.doctor.case import Case, E, N, W

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.doctor.findings import Seen
-from eosframework.kafka.facts import GroupFacts, TopicFacts
+from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
+from eosframework.operations.doctor.findings import Seen
 from eosframework.txnid import TransactionalId
 from tests.unit.doctor.case import Case, E, W
 from tests.unit.doctor.made_up import snapshot, topic, with_tables, with_topic, with_worker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eosframework.doctor.findings import Seen
-from eosframework.kafka.facts import Placement, TopicFacts
+from eosframework.kafka.admin.metadata import Placement, TopicFacts
+from eosframework.operations.doctor.findings import Seen
 from tests.unit.doctor.case import Case, E, W
 from tests.unit.doctor.made_up import FEW, TOPIC_VALUES, topic, with_brokers, with_topic
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
-from eosframework.doctor.findings import Seen
-from eosframework.doctor.snapshot import EventTimes, Snapshot
-from eosframework.kafka.facts import TopicFacts
-from eosframework.kafka.partitioners import KeySample
-from eosframework.kafka.placing import partition_of
-from eosframework.topology.graph import OnError, Policy
-from eosframework.topology.reading import read_yaml
-from eosframework.topology.resolve import resolve
+from eosframework.application.partitioner_checks import KeySample
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.client.partitioner import partition_of
+from eosframework.operations.doctor.findings import Seen
+from eosframework.operations.doctor.snapshot import EventTimes, Snapshot
+from eosframework.topology.graph.graph import OnError, Policy
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.yaml_reader import read_yaml
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import (
     GRAPH,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eosframework.doctor.findings import Seen
-from eosframework.kafka.transactions.hanging import Health
+from eosframework.kafka.inspect.hanging import Health
+from eosframework.operations.doctor.findings import Seen
 from tests.unit.doctor.case import Case, E, N, W
 from tests.unit.doctor.made_up import open_in, snapshot
 

@@ -11,8 +11,8 @@ import pytest
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.transactions.configuration import client_configuration
-from eosframework.kafka.transactions.tokens import EndpointTokens
+from eosframework.kafka.inspect.configuration import client_configuration
+from eosframework.kafka.inspect.tokens import EndpointTokens
 
 
 def configured(servers: str = "one:9092", **properties: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eosframework.errors import RunError
-from eosframework.kafka.transactions.formats import (
+from eosframework.kafka.inspect.formats import (
     CommittedOffset,
     State,
     StateValue,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.kafka.transactions.formats import State, StateValue
-from eosframework.kafka.transactions.matching import DatedMarker, Span, match
-from eosframework.kafka.transactions.tracing import Stated, split
+from eosframework.kafka.inspect.formats import State, StateValue
+from eosframework.kafka.inspect.markers import DatedMarker, Span, match
+from eosframework.kafka.inspect.transaction_trace import Stated, split
 from eosframework.records import TopicPartition
 
 OUT, OTHER = TopicPartition("out", 0), TopicPartition("other", 1)

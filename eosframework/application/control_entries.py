@@ -1,0 +1,177 @@
+"""Entries of a control topic as they are read: checked by kind, at the offset where they are.
+
+Anything with Write on the topic can put bytes there. An entry under a key that is none of ours says
+nothing to us; where it cannot be read it is passed over with a warning. A key of ours whose value
+cannot be read has replaced what the application must remember, so it is refused, with its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+import structlog
+
+from eosframework.config import Ids
+from eosframework.errors import ControlTopicDamaged
+from eosframework.outbox.relay_position import SUB_TOPOLOGY, VERSION, RelayPosition
+from eosframework.processing.ports import Message
+from eosframework.topology.evolution.recorded import RecordedTopology
+
+Check = Callable[[Sequence[str], Any], object]
+"""Takes the parts of a key behind its kind, and the value; raises where they cannot be read."""
+
+_UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What code that reads an entry raises for one that it did not write."""
+
+
+def take_entry(entries: dict[str, Any], message: Message) -> None:
+    """Note the value of an entry by its key, in place of an earlier one.
+
+    One that cannot be read is noted as its error: a later one may come, so only `readable` raises.
+    """
+    try:
+        entry = read_entry(message)
+    except ControlTopicDamaged as error:
+        entries[key_of(message)] = error
+    else:
+        if entry is not None:
+            entries[entry[0]] = entry[1]
+
+
+def readable(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that were not taken out.
+
+    Raises:
+        ControlTopicDamaged: the newest value of one cannot be read.
+    """
+    for value in entries.values():
+        if isinstance(value, ControlTopicDamaged):
+            raise value
+    return {key: value for key, value in entries.items() if value is not None}
+
+
+def read_entry(message: Message) -> tuple[str, Any] | None:
+    """Return the key and value of an entry; of a value of None, that it was taken out.
+
+    Args:
+        message: of a control topic.
+
+    Returns:
+        None: the message is no entry, which is reported.
+
+    Raises:
+        ControlTopicDamaged: the value of an entry cannot be read.
+    """
+    raw, data = message.key(), message.value()
+    if raw is None:
+        return None
+    check: Check | None = None
+    try:
+        key = raw.decode()
+        kind, *parts = key.split("/")
+        check = _CHECKS.get(kind)
+        value: Any = None if data is None else orjson.loads(data)
+        if check is not None and data is not None:
+            check(parts, value)
+    except _UNREADABLE as error:
+        if check is not None:
+            raise _damaged(message, error) from error
+        _pass_over(message)
+        return None
+    return key, value
+
+
+def key_of(message: Message) -> str:
+    """Return the key of a message, which may be none of ours."""
+    return (message.key() or b"").decode(errors="replace")
+
+
+def _topic(_: Sequence[str], value: Any) -> None:
+    _require(value["topic_id"], str)
+    _require(value["partitions"], int)
+
+
+def _committed(parts: Sequence[str], value: Any) -> None:
+    _sub_topology, _name, number = parts
+    int(number)
+    _require(value["topic_id"], str)
+
+
+def _leased(parts: Sequence[str], value: Any) -> None:
+    _name, number, _id, *_ = parts
+    int(number)
+    _require(value["application"], str)
+    _require(value["sub_topology"], str)
+
+
+def _sharing(parts: Sequence[str], _: Any) -> None:
+    (number,) = parts
+    int(number)
+
+
+def _replayed(parts: Sequence[str], value: Any) -> None:
+    _topic_name, number, stretch = parts
+    int(number)
+    int(stretch)
+    _require(value["topic_id"], str)
+    _require(value["ranges"], list)
+
+
+def _backfill(_: Sequence[str], value: Any) -> None:
+    _require(value, dict, list)
+
+
+def _relay(_: Sequence[str], value: Any) -> None:
+    _require(value["version"], int)
+    if value["version"] == VERSION:  # a relay says of another one what to do
+        RelayPosition.from_entry(value)
+
+
+def _map(_: Sequence[str], value: Any) -> None:
+    _require(value, dict)
+
+
+_CHECKS: Mapping[str, Check] = {
+    "application": _map,
+    "topic": _topic,
+    "owner": lambda parts, _: parts[1],
+    "leased": _leased,
+    "sharing": _sharing,
+    "ids": lambda _, value: Ids(value["from"]),
+    "topology": lambda _, value: RecordedTopology.from_entry(value),
+    "reset": _map,
+    "committed": _committed,
+    SUB_TOPOLOGY: _relay,
+    "backfill": _backfill,
+    "replayed": _replayed,
+}
+"""By kind, the first part of a key."""
+
+
+def _require(found: object, *types: type) -> None:
+    if not isinstance(found, types):
+        names = " or ".join(each.__name__ for each in types)
+        raise TypeError(f"found {found!r:.40}, expected {names}")
+
+
+def _damaged(message: Message, error: Exception) -> ControlTopicDamaged:
+    return ControlTopicDamaged(
+        f"entry {key_of(message)!r:.80} of the control topic cannot be read ({_place(message)}, "
+        f"{type(error).__name__}: {error}): its value {message.value()!r:.80} was not written by "
+        f"this version of eosframework. Read the topic from its beginning and write the last good "
+        f"value of this key again; and allow only the application to write to the topic"
+    )
+
+
+def _pass_over(message: Message) -> None:
+    structlog.get_logger("eosframework.kafka").warning(
+        "control_entry_passed_over",
+        record=_place(message),
+        key=repr(message.key())[:80],
+    )
+
+
+def _place(message: Message) -> str:
+    return f"{message.topic()}[{message.partition()}]@{message.offset()}"

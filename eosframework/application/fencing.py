@@ -1,0 +1,127 @@
+"""Fencing before a change that no worker may see half of: no member, no owner that could commit.
+
+    F1  refuse while the application's groups have members
+    F2  init every transactional.id whose owner could still commit: what is open is aborted, and an
+        owner that sleeps in front of its EndTxn is fenced
+    F3  read the registry again; an open transaction may have hidden its end, and ids with it: back
+        to F2 with those that were not known
+
+Membership alone says too little. A worker that was stopped in front of EndTxn leaves the group when
+its session expires; its offsets were checked before that, so its commit would still succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from eosframework.application.control_topic import Registered, Registry
+from eosframework.application.start_positions import former_ids
+from eosframework.config import Settings
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.worker_clients import producers
+from eosframework.records import TopicPartition
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import TransactionalId
+
+IDS_AT_ONCE = 64
+"""The most producers that exist at the same time."""
+
+IdsOf = Callable[[Registered], Iterable[str]]
+"""Gives the ids to fence, by what the registry holds."""
+
+
+def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> None:
+    """Raise if one of the groups has a member (F1).
+
+    Args:
+        groups: names of consumer groups.
+        admin: asks the cluster.
+        before: the change that is refused, for the message.
+
+    Raises:
+        StartRefused: names the group and its members.
+    """
+    for group in groups:
+        if members := admin.describe_group(group).members:
+            named = ", ".join(f"{member.name} at {member.host}" for member in members)
+            raise StartRefused(
+                f"group {group!r} has {len(members)} members ({named}); stop them before {before} "
+                f"(one that was killed counts until worker.session_timeout_seconds have passed)"
+            )
+
+
+def fence(ids_of: IdsOf, settings: Settings, registry: Registry) -> Registered:
+    """Init ids and close their producers again, until the registry shows no further id (F2, F3).
+
+    Args:
+        ids_of: gives the ids.
+        settings: how to reach the cluster.
+        registry: of the application.
+
+    Returns:
+        The content of the registry, which no open transaction of these ids hides any more.
+
+    Raises:
+        StartRefused: the brokers do not verify transactions.
+        TransactionError: an id could not be inited.
+        ClusterUnreachable: no broker answered in time.
+    """
+    registered = registry.refresh()
+    fenced: set[str] = set()
+    outputs = producers(settings)
+    try:
+        while waiting := sorted(set(ids_of(registered)) - fenced):
+            for first in range(0, len(waiting), IDS_AT_ONCE):
+                outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
+            fenced.update(waiting)
+            registered = registry.refresh()
+    finally:
+        outputs.stop()
+    return registered
+
+
+def live_ids(
+    graph: Graph, registered: Registered, partitions: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return every id whose owner can move the application's positions, sorted.
+
+    These are the ids of workers, also of earlier topologies and other settings, and of cutovers.
+
+    Args:
+        graph: of the application.
+        registered: the content of its registry.
+        partitions: number of partitions by topic, as it is now.
+    """
+    counts = {name: topic.partitions for name, topic in registered.topics.items()}
+    readers = {source.topic: p.name for p in graph.sub_topologies for source in p.sources}
+    ids = {str(task) for tasks in registered.leased.values() for task in tasks}
+    ids.update(
+        str(TransactionalId.backfill(graph.application, key.removeprefix("backfill/"), 0))
+        for key in registered.entries
+        if key.startswith("backfill/") and key.count("/") == 1
+    )
+    for topic in {*readers, *registered.owners}:
+        name = readers.get(topic) or registered.owners[topic][0]
+        for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
+            task = TransactionalId.make(graph.application, name, number)
+            ids.add(str(task))
+            ids.update(former_ids(registered, {task: [TopicPartition(topic, number)]}))
+    return tuple(sorted(ids))
+
+
+def all_ids(graph: Graph, registered: Registered, partitions: Mapping[str, int]) -> tuple[str, ...]:
+    """Return every id under which the application wrote or may write, sorted.
+
+    These are the live ones, and those of backfill tasks and of replays of dead letters.
+    """
+    application = graph.application
+    ids = {*live_ids(graph, registered, partitions), str(TransactionalId.replay(application))}
+    for key in registered.entries:
+        match key.split("/"):
+            case ["backfill", job, "task", sub_topology, number]:
+                name = f"{job}.{sub_topology}"
+                ids.add(str(TransactionalId.backfill(application, name, int(number))))
+            case _:
+                pass
+    return tuple(sorted(ids))

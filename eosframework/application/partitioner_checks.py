@@ -1,0 +1,215 @@
+"""Where the producers of co-partitioned topics put keys, judged by a sample of their records.
+
+A join finds what has the same key in the same partition. A topic whose producers place keys
+otherwise than the others joins with whatever happens to be there, without an error.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from eosframework.config import ForeignPartitioner, KafkaSettings, Settings
+from eosframework.errors import EosError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.client.partitioner import partition_of
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.records import TopicPartition
+from eosframework.topology.graph.copartitioning import meeting_topics
+from eosframework.topology.graph.graph import Graph
+
+PARTITIONS = 16
+RECORDS = 100
+"""Looked at of each partition: the last ones, which today's producers wrote."""
+
+SECONDS = 5.0
+MEGABYTES = 16
+"""After which a sample ends with what it has."""
+
+FEWEST_KEYS = 5
+"""Fewer different keys decide nothing: all of 5 that CRC32 placed fit with a probability of
+1/partitions to the power of 5."""
+
+PLACED_BY_HAND = 0.1
+"""So many of the keys may lie elsewhere, as markers do that are written to every partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """Different keys of a topic, each with a partition that it was found in.
+
+    Args:
+        partitions: of the topic.
+        keys: encoded; neither missing nor empty ones, which producers place at random.
+    """
+
+    topic: str
+    partitions: int
+    keys: frozenset[tuple[bytes, int]]
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is enough of it, and more than one place for a key."""
+        return self.partitions > 1 and len(self.keys) >= FEWEST_KEYS
+
+    def elsewhere(self, place: Callable[[bytes, int], int]) -> list[tuple[bytes, int]]:
+        """Return what does not lie where a partitioner puts it, in the order of the keys."""
+        return sorted(each for each in self.keys if place(each[0], self.partitions) != each[1])
+
+    def is_explained_by(self, place: Callable[[bytes, int], int]) -> bool:
+        """Tell whether a partitioner put nearly all of the keys where they are."""
+        return len(self.elsewhere(place)) <= PLACED_BY_HAND * len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """A topic with keys that murmur2 would put elsewhere.
+
+    Args:
+        sample: of the topic.
+        others: topics whose records meet its own in a store.
+        is_foreign: too many of them for keys that were placed by hand.
+    """
+
+    sample: KeySample
+    others: tuple[str, ...]
+    is_foreign: bool
+
+    @property
+    def found(self) -> str:
+        """What was seen, with an example."""
+        sample, wrong = self.sample, self.sample.elsewhere(partition_of)
+        key, partition = wrong[0]
+        looks = " (CRC32 does: librdkafka's default)" if sample.is_explained_by(_crc32) else ""
+        return (
+            f"murmur2 does not explain the partition of {len(wrong)} of {len(sample.keys)} sampled "
+            f"keys{looks}; for example key {_shown(key)} is in partition {partition}, and murmur2 "
+            f"gives {partition_of(key, sample.partitions)}"
+        )
+
+    @property
+    def mend(self) -> str:
+        """What to do about it."""
+        topic = self.sample.topic
+        return (
+            f"set partitioner=murmur2_random in the producers of {topic} (Java's default is "
+            f"murmur2), or put group_by by the record's own key in front of the step that "
+            f"remembers: then the keys of {topic} go through a repartition topic. If its keys are "
+            f"placed on purpose, and alike in {', '.join(self.others)}: "
+            f"worker.foreign_partitioner=warn"
+        )
+
+
+def sample_keys(
+    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, partitions: Mapping[str, int]
+) -> dict[str, KeySample]:
+    """Return a sample of each topic of others whose keys meet those of another topic.
+
+    Args:
+        graph: of the application.
+        settings: how to reach the cluster.
+        admin: asks the same one.
+        partitions: of each topic that exists.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+        PositionLost: retention removed records meanwhile.
+        RunError: a topic cannot be read.
+    """
+    topics = sorted(
+        topic
+        for topic in {topic for topics in _meeting(graph) for topic in topics} - _own(graph)
+        if partitions.get(topic, 0) > 1
+    )
+    if not topics:
+        return {}
+    wanted = [
+        TopicPartition(topic, number)
+        for topic in topics
+        for number in range(min(partitions[topic], PARTITIONS))
+    ]
+    bounds = admin.log_bounds(wanted)
+    ranges = {p: (max(first, end - RECORDS), end) for p, (first, end) in bounds.items()}
+    keys: dict[str, set[tuple[bytes, int]]] = {topic: set() for topic in topics}
+    deadline, left = time.monotonic() + SECONDS, MEGABYTES * 2**20
+    with closing(read_ranges(settings, ranges)) as batches:
+        for (topic, number), messages in batches:
+            found = ((message.key(), number) for message in messages)
+            keys[topic].update((key, at) for key, at in found if key)
+            left -= sum(len(m.value() or b"") for m in messages)
+            if left < 0 or time.monotonic() > deadline:
+                break
+    return {t: KeySample(t, partitions[t], frozenset(found)) for t, found in keys.items()}
+
+
+def misplaced_keys(graph: Graph, samples: Mapping[str, KeySample]) -> list[Misplaced]:
+    """Return the topics with keys that meet others elsewhere; pure.
+
+    Topics that CRC32 explains, all of them, meet each other as they should. Not so where one is
+    a repartition topic of the application's own, which murmur2 fills.
+    """
+    own = _own(graph)
+    found: dict[str, Misplaced] = {}
+    for topics in _meeting(graph):
+        known = [samples[topic] for topic in topics if topic in samples]
+        deciding = [sample for sample in known if sample.decides]
+        alike = len(deciding) == len(topics) and not topics & own
+        if alike and all(sample.is_explained_by(_crc32) for sample in deciding):
+            continue
+        for sample in deciding:
+            if sample.elsewhere(partition_of):
+                others = tuple(sorted(topics - {sample.topic}))
+                is_foreign = not sample.is_explained_by(partition_of)
+                found.setdefault(sample.topic, Misplaced(sample, others, is_foreign))
+    return [found[topic] for topic in sorted(found)]
+
+
+def require_fitting_partitioners(
+    graph: Graph, settings: Settings, admin: ClusterAdmin, partitions: Mapping[str, int]
+) -> None:
+    """Refuse, or warn, where keys of co-partitioned topics lie elsewhere than murmur2 puts them.
+
+    A sample that cannot be taken decides nothing.
+
+    Raises:
+        StartRefused: names the topic, a key, and what to do.
+    """
+    events = structlog.get_logger("eosframework.worker")
+    try:
+        samples = sample_keys(graph, settings.kafka, admin, partitions)
+    except EosError as error:
+        events.warning("keys_not_sampled", error=str(error))
+        return
+    refuses = settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
+    for one in misplaced_keys(graph, samples):
+        if one.is_foreign and refuses:
+            raise StartRefused(
+                f"keys of topic {one.sample.topic!r} and of {', '.join(one.others)} meet in a "
+                f"store, which is divided by partition, and {one.found}. What has the same key "
+                f"would not find each other, without an error. To go on, {one.mend}"
+            )
+        events.warning("keys_misplaced", topic=one.sample.topic, others=one.others, found=one.found)
+
+
+def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
+    return [topics for part in graph.sub_topologies for topics in meeting_topics(part)]
+
+
+def _own(graph: Graph) -> frozenset[str]:
+    return frozenset(repartition.topic for repartition in graph.repartitions)
+
+
+def _crc32(key: bytes, partitions: int) -> int:
+    """Return where librdkafka's `consistent` puts a key."""
+    return zlib.crc32(key) % partitions
+
+
+def _shown(key: bytes) -> str:
+    """Return a key for a message: as text where it is one."""
+    text = key[:40].decode("utf-8", "replace")
+    return repr(text if text.isprintable() else key[:40]) + ("…" if len(key) > 40 else "")

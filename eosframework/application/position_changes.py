@@ -1,0 +1,213 @@
+"""Set where a stopped application goes on, after the registry has refused to guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eosframework.application.control_topic import Registry, committed_key, topic_key
+from eosframework.application.fencing import fence, live_ids, refuse_members
+from eosframework.application.start_checks import (
+    Facts,
+    gather,
+    refuse_another_cluster,
+    source_topics,
+)
+from eosframework.config import Guarantee, Settings
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph.graph import Graph
+
+EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
+_WISH = re.compile(
+    r"(?P<topic>[^\[\]=]+)(\[(?P<number>\d+)\])?=(?P<where>\d+|earliest|latest|committed)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One argument of `positions set`: TOPIC[NUMBER]=WHERE or TOPIC=WHERE.
+
+    Args:
+        number: None: all partitions of the topic.
+        where: an offset, earliest, latest, or committed (leave it and accept the topic as it is).
+    """
+
+    topic: str
+    number: int | None
+    where: str
+
+    @classmethod
+    def parse(cls, text: str) -> Wish:
+        """Return the wish that `text` writes out.
+
+        Raises:
+            ConfigurationError: it is none; an offset needs its partition.
+        """
+        match = _WISH.fullmatch(text)
+        if match is None or (match["number"] is None and match["where"].isdigit()):
+            raise ConfigurationError(
+                f"{text!r} is no position; expected TOPIC[PARTITION]=OFFSET, or TOPIC= or "
+                f"TOPIC[PARTITION]= with {EARLIEST}, {LATEST} or {COMMITTED}, for example "
+                f"'orders[0]=1200' or orders={EARLIEST}"
+            )
+        number = match["number"]
+        return cls(match["topic"], None if number is None else int(number), match["where"])
+
+
+def set_positions(
+    graph: Graph,
+    wishes: Sequence[Wish],
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+) -> list[Position]:
+    """Commit positions for a stopped application and register its topics as they are now.
+
+    1. refuse what makes no sense, and members  2. fence every id whose owner could still commit
+    3. look again, now that nothing is open  4. commit the offsets  5. register the topics
+
+    A crash between 4 and 5 leaves the guards refusing, and the command can be repeated. Brokers
+    refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without step 2
+    a worker that sleeps in front of its EndTxn would commit afterwards what is now read again.
+
+    Returns:
+        The positions that were committed.
+
+    Raises:
+        StartRefused: the application runs, or the registry belongs to another cluster.
+        ConfigurationError: a topic, a partition or an offset does not exist, or a topic that was
+            created again or resized is not given completely.
+        TransactionError: an id could not be inited; no position was set.
+    """
+    registry.ensure()
+    facts = gather(graph, admin, registry)
+    refuse_another_cluster(graph, facts)
+    refuse_members([graph.application], admin, "its positions are set")
+    _checked(graph, wishes, facts, admin)
+    if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
+        partitions = facts.partitions
+        fence(lambda found: live_ids(graph, found, partitions), settings, registry)
+        facts = gather(graph, admin, registry)
+    wanted, positions = _checked(graph, wishes, facts, admin)
+    if positions:
+        admin.commit(graph.application, positions)
+    registry.write(_entries(graph, wanted, facts))
+    registry.refresh()
+    return positions
+
+
+def _checked(
+    graph: Graph, wishes: Sequence[Wish], facts: Facts, admin: ClusterAdmin
+) -> tuple[dict[TopicPartition, str], list[Position]]:
+    """Return what is wanted of each partition, and the offsets to commit."""
+    wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
+    _refuse_incomplete(wanted, facts)
+    return wanted, offsets_for(wanted, admin)
+
+
+def by_partition(
+    graph: Graph, wishes: Sequence[Wish], topics: Mapping[str, TopicFacts]
+) -> dict[TopicPartition, str]:
+    """Return where each partition is to go on; later wishes overrule earlier ones.
+
+    Args:
+        graph: of the application.
+        wishes: as they were given.
+        topics: those whose positions can be set.
+
+    Raises:
+        ConfigurationError: a topic is not among them, or has no such partition.
+    """
+    wanted: dict[TopicPartition, str] = {}
+    for wish in wishes:
+        if wish.topic not in topics:
+            raise ConfigurationError(_not_read(graph, wish.topic, sorted(topics)))
+        count = topics[wish.topic].partitions
+        if not count or (wish.number is not None and wish.number >= count):
+            raise ConfigurationError(
+                f"topic {wish.topic!r} has {count} partitions, so there is no partition "
+                f"{wish.number or 0}; partitions count from 0"
+            )
+        numbers = range(count) if wish.number is None else [wish.number]
+        wanted.update({TopicPartition(wish.topic, number): wish.where for number in numbers})
+    return wanted
+
+
+def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
+    name = graph.application
+    if topic in {persister.topic for persister in graph.persisters}:
+        return (
+            f"topic {topic!r} of application {name!r} is read by what fills its tables alone; to "
+            f"set where these go on, add --tables"
+        )
+    if topic in source_topics(graph):
+        return (
+            f"topic {topic!r} of application {name!r} is read by its transforms, and by nothing "
+            f"that fills tables; to set where the transforms go on, leave --tables out"
+        )
+    expected = f"expected one of {', '.join(topics)}" if topics else "it reads none"
+    return f"{topic!r} is no source topic of application {name!r}; {expected}"
+
+
+def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
+    """Raise if some partitions of a changed topic would keep positions of the topic before."""
+    for topic in sorted({partition.topic for partition in wanted}):
+        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
+        if registered is None:
+            continue
+        given = {p.partition: where for p, where in wanted.items() if p.topic == topic}
+        recreated = registered.topic_id != found.topic_id
+        kept = [number for number, where in given.items() if where == COMMITTED]
+        if recreated and kept:
+            raise ConfigurationError(
+                f"topic {topic!r} was created again, so what was committed before means other "
+                f"records; give partition {kept[0]} an offset, {EARLIEST} or {LATEST}"
+            )
+        changed = recreated or registered.partitions != found.partitions
+        missing = sorted(set(range(found.partitions)) - set(given))
+        if changed and missing:
+            raise ConfigurationError(
+                f"topic {topic!r} has changed since it was registered, so all of its "
+                f"{found.partitions} partitions have to be given; missing: "
+                f"{', '.join(map(str, missing))}"
+            )
+
+
+def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
+    """Return an offset for each partition that is to move, within its log.
+
+    Raises:
+        ConfigurationError: an offset is not in the log.
+    """
+    moving = {p: where for p, where in wanted.items() if where != COMMITTED}
+    bounds = admin.log_bounds(list(moving))
+    positions: list[Position] = []
+    for partition, where in sorted(moving.items()):
+        first, end = bounds[partition]
+        offset = {EARLIEST: first, LATEST: end}.get(where) if not where.isdigit() else int(where)
+        if offset is None or not first <= offset <= end:
+            raise ConfigurationError(
+                f"offset {where} of {partition} is not in the log, which holds {first} to {end}; "
+                f"give one of these"
+            )
+        positions.append(Position(partition.topic, partition.partition, offset))
+    return positions
+
+
+def _entries(graph: Graph, wanted: dict[TopicPartition, str], facts: Facts) -> dict[str, object]:
+    reader = {source.topic: part.name for part in graph.sub_topologies for source in part.sources}
+    entries: dict[str, object] = {}
+    for partition, where in wanted.items():
+        topic = facts.topics[partition.topic]
+        entries[topic_key(partition.topic)] = {
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+        }
+        if where != COMMITTED:
+            key = committed_key(reader[partition.topic], partition)
+            entries[key] = {"topic_id": topic.topic_id}
+    return entries

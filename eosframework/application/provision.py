@@ -1,0 +1,312 @@
+"""What an application needs on the cluster: planned as data, created where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from eosframework.application.backfill_jobs import JobStanding
+from eosframework.application.control_topic import Registry
+from eosframework.application.internal_topics import own_topics, too_small
+from eosframework.application.leases import refuse_moved_ids, task_names
+from eosframework.application.needed_access import worker_access
+from eosframework.application.start_checks import (
+    Facts,
+    gather,
+    jobs_of,
+    refuse_worker,
+    retention_note,
+    sink_topics,
+    source_topics,
+    with_changes,
+)
+from eosframework.application.topology_changes import refuse_changes
+from eosframework.config import Ids, Settings
+from eosframework.errors import DatabaseUnusable, StartRefused, TopologyError
+from eosframework.kafka.admin.acls import Access
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.records import TopicPartition
+from eosframework.topology.evolution import Change
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+
+
+class TopicRole(StrEnum):
+    """What the application uses a topic for."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    ROWS = "rows"
+    REPARTITION = "repartition"
+    RETRY = "retry"
+    REPLAY = "replay"
+    CHANGELOG = "changelog"
+    REGISTRY = "registry"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """A topic as it is, or as `apply` would create it.
+
+    Args:
+        partitions: None for a source that is missing: only its owner knows; and for what takes its
+            number from such a source.
+        replication_factor: None: the cluster's default.
+        create: `apply` creates it.
+        grows_from: how many partitions it has, where `apply` adds some: it never held a record.
+        settings: with these; None: with the brokers' own.
+    """
+
+    name: str
+    role: TopicRole
+    exists: bool
+    partitions: int | None
+    replication_factor: int | None
+    create: bool
+    settings: Mapping[str, str] | None = None
+    grows_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Everything an application needs, and what stands in its way.
+
+    Args:
+        access: what the principal of its workers has to be allowed, and no more.
+        access_to_apply: what `apply` has to be allowed besides.
+        refused: why a worker would refuse to start once everything is created; None: it starts.
+        changes: of the topology since a worker started last.
+        jobs: backfill jobs of the application.
+    """
+
+    application: str
+    cluster_id: str
+    consumer_group: str
+    topics: tuple[PlannedTopic, ...]
+    transactional_ids: tuple[str, ...]
+    access: tuple[Access, ...]
+    access_to_apply: tuple[Access, ...]
+    notes: tuple[str, ...]
+    refused: str | None
+    changes: tuple[Change, ...] = ()
+    jobs: tuple[JobStanding, ...] = ()
+
+    @property
+    def missing_sources(self) -> list[str]:
+        """Topics that somebody else has to create."""
+        return [t.name for t in self.topics if t.role is TopicRole.SOURCE and not t.exists]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Topics that are not created before the sources are there that decide their partitions."""
+        missing = {topic.name for topic in self.topics if not topic.exists and not topic.create}
+        return sorted(missing - set(self.missing_sources))
+
+    @property
+    def growing(self) -> dict[str, int]:
+        """Number of partitions by topic, of empty ones to which `apply` adds some."""
+        return {t.name: t.partitions or 0 for t in self.topics if t.grows_from is not None}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            **{name: value for name, value in asdict(self).items() if name != "jobs"},
+            "access": [access.as_data() for access in self.access],
+            "access_to_apply": [access.as_data() for access in self.access_to_apply],
+            "producers": len(self.transactional_ids),
+            "acls": list(map(str, self.access)),
+            "acls_to_apply": list(map(str, self.access_to_apply)),
+            "changes": [change.as_data() for change in self.changes],
+            "backfill_jobs": [job.as_data() for job in self.jobs],
+        }
+
+
+def plan(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Provision:
+    """Return what is needed. Changes nothing.
+
+    Args:
+        graph: of the application.
+        settings: of its workers.
+        admin: asks the cluster.
+        registry: of the application.
+        source: of the ids; None: they are derived.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+    """
+    facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+    registry_facts = admin.describe_topics([registry.topic])[registry.topic]
+    topics = (
+        *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
+        _planned_registry(registry, registry_facts),
+    )
+    note = retention_note(facts)
+    ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
+    access = worker_access(
+        graph,
+        settings,
+        source_topics(graph),
+        sink_topics(graph),
+        ids if settings.worker.ids is Ids.LEASED else None,
+    )
+    return Provision(
+        application=graph.application,
+        cluster_id=facts.cluster_id,
+        consumer_group=graph.application,
+        topics=topics,
+        transactional_ids=tuple(dict.fromkeys(map(str, ids))),
+        access=tuple(access),
+        access_to_apply=(
+            *(Access("Topic", t.name, ("Create",)) for t in topics if t.create),
+            *(Access("Topic", t.name, ("Alter",)) for t in topics if t.grows_from is not None),
+        ),
+        notes=() if note is None else (note,),
+        refused=_refusal(graph, settings, facts, topics) or no_ids,
+        changes=tuple(facts.changes),
+        jobs=tuple(jobs_of(graph, facts)),
+    )
+
+
+def apply(
+    graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
+) -> tuple[Provision, list[str]]:
+    """Create the topics that are missing and return the plan with their names.
+
+    Source topics have owners of their own: they are not created, and neither is what takes its
+    number of partitions from one that does not exist. Internal topics that have too few partitions
+    get more as long as nothing was ever processed; nothing else that exists is changed.
+
+    Raises:
+        StartRefused: the topology has changed so that no worker would start on it.
+        ConfigurationError: the cluster does not take a topic.
+        ClusterUnreachable: no broker answered in time.
+    """
+    planned = plan(graph, settings, admin, registry)
+    lasting = [change for change in planned.changes if change.verdict.is_refused]
+    refuse_changes(graph.application, lasting, (), ())
+    created = admin.create_topics(
+        [
+            TopicToCreate(
+                topic.name,
+                topic.partitions or 1,
+                topic.replication_factor,
+                config=topic.settings,
+            )
+            for topic in planned.topics
+            if topic.create and topic.role is not TopicRole.REGISTRY
+        ]
+    )
+    admin.grow_topics(planned.growing)
+    if registry.ensure():
+        created.append(registry.topic)
+    return planned, created
+
+
+def _planned(
+    graph: Graph,
+    settings: Settings,
+    topics: Mapping[str, TopicFacts],
+    growing: Mapping[str, int],
+) -> list[PlannedTopic]:
+    sinks = set(sink_topics(graph))
+    counts = {name: found.partitions for name, found in topics.items()}
+    own = own_topics(graph, {**counts, **growing})
+    planned: list[PlannedTopic] = []
+    for name in sorted(topics):
+        facts, ours = topics[name], own.get(name)
+        decided = name in sinks if ours is None else ours.partitions is not None
+        create = decided and not facts.exists
+        if ours is not None:
+            role, partitions = TopicRole(ours.role.value), ours.partitions
+        else:
+            role = TopicRole.SINK if name in sinks else TopicRole.SOURCE
+            partitions = settings.topics.partitions if create else None
+        planned.append(
+            PlannedTopic(
+                name=name,
+                role=role,
+                exists=facts.exists,
+                partitions=growing.get(name) or facts.partitions or partitions,
+                replication_factor=facts.replication_factor or settings.topics.replication_factor,
+                create=create,
+                grows_from=facts.partitions if name in growing else None,
+                settings=ours.settings if ours and create else None,
+            )
+        )
+    return planned
+
+
+def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
+    """Return the internal topics that get more partitions: empty ones, nothing was processed.
+
+    Where one of them is not empty none is changed, for their numbers belong together.
+    """
+    counts = too_small(graph, facts.partitions)
+    registered = facts.registered
+    processed = registered.committed or any(p.offset is not None for p in facts.committed)
+    if not counts or processed or registered.topics.keys() & counts.keys():
+        return {}
+    partitions = [
+        TopicPartition(name, number) for name in counts for number in range(facts.partitions[name])
+    ]
+    is_empty = not any(admin.high_watermarks(partitions).values())
+    return counts if is_empty else {}
+
+
+def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
+    wanted = registry.as_topic()
+    return PlannedTopic(
+        name=wanted.name,
+        role=TopicRole.REGISTRY,
+        exists=facts.exists,
+        partitions=facts.partitions or wanted.partitions,
+        replication_factor=facts.replication_factor or wanted.replication_factor,
+        create=not facts.exists,
+    )
+
+
+def _planned_ids(
+    graph: Graph, facts: Facts, source: IdSource
+) -> tuple[list[TransactionalId], str | None]:
+    """Return the ids of all tasks whose source topics exist, or why there are none."""
+    try:
+        ids = source.preview(task_names(graph, facts.partitions))
+        refuse_moved_ids(graph, ids, facts.registered)
+    except (StartRefused, DatabaseUnusable) as error:
+        return [], str(error)
+    return ids, None
+
+
+def _refusal(
+    graph: Graph, settings: Settings, facts: Facts, topics: tuple[PlannedTopic, ...]
+) -> str | None:
+    """Return why a worker would refuse to start after `apply`."""
+    try:
+        refuse_worker(graph, settings, _after(facts, topics))
+    except (StartRefused, TopologyError) as error:
+        return str(error)
+    return None
+
+
+def _after(facts: Facts, topics: Sequence[PlannedTopic]) -> Facts:
+    """Return the facts as they will be when `apply` has created what is missing."""
+    to_come = {
+        topic.name: TopicFacts(exists=True, partitions=topic.partitions or 0)
+        for topic in topics
+        if topic.create
+    }
+    grown = {
+        t.name: replace(facts.topics[t.name], partitions=t.partitions or 0)
+        for t in topics
+        if t.grows_from is not None
+    }
+    return replace(facts, topics={**facts.topics, **to_come, **grown})

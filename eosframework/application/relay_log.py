@@ -1,0 +1,115 @@
+"""The outbox relay's side of Kafka: positions in the registry topic, and what was sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eosframework.application.control_log import RegistryLog
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.outbox.outbox_ports import ID_HEADER, SentMessages
+from eosframework.outbox.relay_position import RelayPosition, position_key
+from eosframework.processing.ports import Message, Output
+from eosframework.records import TopicPartition
+
+_PREFIX = position_key(0).rpartition("/")[0] + "/"
+
+
+class RegistryPositions:
+    """The `PositionLog` in a relay's registry topic.
+
+    Args:
+        name: the relay's.
+        settings: how to reach the cluster.
+        admin: asks the same cluster.
+        shards: as the settings have it.
+        settle_seconds: how long a transaction in doubt is waited for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: KafkaSettings,
+        admin: ClusterAdmin,
+        *,
+        shards: int,
+        settle_seconds: float,
+    ) -> None:
+        self._log = RegistryLog(name, settings, admin, settle_seconds=settle_seconds)
+        self._keys = {position_key(shard): shard for shard in range(shards)}
+
+    def read(self) -> Mapping[int, RelayPosition]:
+        """Return the committed position of each shard that has one.
+
+        Raises:
+            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+        """
+        return self._positions(self._log.settled(_PREFIX, self._keys))
+
+    def decided(self) -> Mapping[int, RelayPosition]:
+        """Return what is committed and not behind a transaction in doubt; waits for nothing.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        return self._positions(self._log.decided(_PREFIX, self._keys))
+
+    def output(self, shard: int, position: RelayPosition | None) -> Output:
+        """Return what to produce so that a position counts, or that none does."""
+        entry = None if position is None else position.to_entry()
+        return self._log.output(position_key(shard), entry)
+
+    def _positions(self, entries: Mapping[str, Any]) -> dict[int, RelayPosition]:
+        return {self._keys[key]: RelayPosition.from_entry(entries[key]) for key in entries}
+
+
+class KafkaSentLog:
+    """The `SentLog` on a cluster."""
+
+    def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
+        self._settings = settings
+        self._admin = admin
+
+    def sent(self, since_by_topic: Mapping[str, int]) -> SentMessages:
+        """Return the ids in each topic of all records that are not older.
+
+        Raises:
+            ClusterUnreachable: nobody answered in time.
+        """
+        facts = self._admin.describe_topics(since_by_topic)
+        policies = self._admin.topic_setting(since_by_topic, "cleanup.policy")
+        ids: set[str] = set()
+        removed_before: dict[str, int] = {}
+        for topic, since in since_by_topic.items():
+            count = facts[topic].partitions if facts[topic].exists else 0
+            partitions = [TopicPartition(topic, number) for number in range(count)]
+            starts = self._admin.offsets_at(partitions, since)
+            bounds = self._admin.log_bounds(partitions)
+            for partition in partitions:
+                start = starts[partition]
+                first, end = bounds[partition]
+                oldest = None
+                for message in self._messages(partition, end if start is None else start, end):
+                    ids.update(_ids(message))
+                    oldest = message.timestamp()[1] if oldest is None else oldest
+                if first > 0 and (start == first or first == end):
+                    moment = round(time.time() * 1000) if oldest is None else oldest
+                    removed_before[topic] = max(moment, removed_before.get(topic, 0))
+            if "compact" in (policies.get(topic) or ""):
+                removed_before[topic] = round(time.time() * 1000)
+        return SentMessages(frozenset(ids), removed_before)
+
+    def _messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[Message]:
+        for _, messages in read_ranges(self._settings, {partition: (start, end)}):
+            yield from messages
+
+
+def _ids(message: Any) -> list[str]:
+    return [
+        value.decode(errors="replace")
+        for name, value in message.headers() or ()
+        if name == ID_HEADER and value is not None
+    ]

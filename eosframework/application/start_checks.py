@@ -1,0 +1,458 @@
+"""What is checked before anything starts: does the cluster's state fit the topology?
+
+`gather` asks the cluster; every rule is a pure function of what it answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eosframework.application.application_reset import refuse_unfinished_reset
+from eosframework.application.backfill_jobs import (
+    JobStanding,
+    backfill_jobs,
+    refuse_unfinished_jobs,
+)
+from eosframework.application.control_topic import (
+    APPLICATION,
+    VERSION,
+    Registered,
+    Registry,
+    owner_key,
+    topic_key,
+)
+from eosframework.application.fencing import fence, live_ids
+from eosframework.application.internal_topics import changelog_topics, refuse_unfit_topics
+from eosframework.application.leases import (
+    given_ids,
+    id_entries,
+    refuse_changing_ids,
+    refuse_moved_ids,
+    refuse_other_ids,
+    task_names,
+)
+from eosframework.application.needed_access import worker_access
+from eosframework.application.producer_sharing import refuse_other_sharing, sharing_entries
+from eosframework.application.start_positions import refuse_lost_offsets
+from eosframework.application.topology_changes import (
+    refuse_changes,
+    topology_changes,
+    topology_entry,
+    unread_ways,
+)
+from eosframework.config import Guarantee, Settings
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin.acls import Access, naming_what_is_needed, refuse_denied
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import (
+    GroupFacts,
+    SizeLimits,
+    TopicFacts,
+    Values,
+    size_limits,
+)
+from eosframework.kafka.admin.verification import require_answered
+from eosframework.kafka.client.properties import CLIENT_ID
+from eosframework.records import Position, TopicPartition
+from eosframework.topology.evolution import Change
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import (
+    DerivedIds,
+    IdSource,
+    TransactionalId,
+    co_partitioned,
+    tables_group,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster answered.
+
+    Args:
+        ids: of all tasks, where a worker is to start.
+        topics: every topic that the graph names, existing or not.
+        committed: positions of the application's group in all source partitions.
+        group: the application's.
+        tables_group: the one that fills its tables.
+        brokers: settings of each broker; None: they may not be read.
+        changes: of the topology since a worker started last.
+        unread: topics among these that hold what is not read.
+    """
+
+    cluster_id: str
+    topics: Mapping[str, TopicFacts]
+    registered: Registered
+    committed: Sequence[Position] = ()
+    group: GroupFacts = field(default_factory=GroupFacts)
+    tables_group: GroupFacts = field(default_factory=GroupFacts)
+    brokers: Mapping[int, Values | None] = field(default_factory=dict[int, "Values | None"])
+    ids: Sequence[TransactionalId] = ()
+    changes: Sequence[Change] = ()
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """The number of partitions of each topic."""
+        return {name: topic.partitions for name, topic in self.topics.items()}
+
+    def output_limits(self, graph: Graph) -> SizeLimits:
+        """Return the bounds of what `graph` writes to, internal topics included."""
+        written = [self.topics[name] for name in written_topics(graph) if name in self.topics]
+        chosen = any(part.dynamic_sinks for part in graph.sub_topologies)
+        return size_limits(written, are_all=not chosen)
+
+    def largest_input_bytes(self, graph: Graph) -> int | None:
+        """Return the largest max.message.bytes of the sources; None where none could be read."""
+        return size_limits(self.topics[name] for name in source_topics(graph)).largest
+
+    def broker_number(self, name: str) -> int | None:
+        """Return a setting that all brokers share; None where one differs or cannot be read."""
+        values = {(settings or {}).get(name) for settings in self.brokers.values()}
+        return _number(values.pop()) if len(values) == 1 else None
+
+
+Refuse = Callable[[Graph, Settings, "Facts"], None]
+"""Raises what speaks against a start."""
+
+
+def check_worker_start(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Facts:
+    """Do what `check_start` does, and refuse workers while a backfill job is unfinished."""
+    return _checked(graph, settings, admin, registry, source, refuse_worker)
+
+
+def check_start(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None = None,
+) -> Facts:
+    """Refuse to start where the guarantee would not hold; then register the topology.
+
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. where the topology
+    has changed so that no worker of the old one may be left: fence all of them, and again from 1
+    5. give each task its id  6. write what the registry does not have yet
+
+    Without step 4 a worker that sleeps in front of its EndTxn could still add to a topic that was
+    seen to be drained, or to a store that the new topology lacks.
+
+    Args:
+        graph: of the application.
+        settings: of the worker.
+        admin: asks the cluster.
+        registry: of the application.
+        source: of the ids; None: they are derived.
+
+    Raises:
+        StartRefused: says what does not fit and what to do; nothing was started.
+        TopologyError: sources of a sub-topology are not co-partitioned.
+        ClusterUnreachable: no broker answered in time.
+    """
+    return _checked(graph, settings, admin, registry, source, refuse)
+
+
+def _checked(
+    graph: Graph,
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+    source: IdSource | None,
+    refuse: Refuse,
+) -> Facts:
+    with naming_what_is_needed(_needed(graph, settings)):
+        registry.ensure()
+        registry.require_access()
+        facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+    refuse(graph, settings, facts)
+    if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
+        require_answered(
+            settings.kafka.bootstrap_servers,
+            facts.brokers,
+            admin.broker_settings,
+            assume=settings.kafka.assume_transaction_verification,
+        )
+        if any(change.verdict.stops_all for change in facts.changes):
+            partitions = facts.partitions
+            fence(lambda found: live_ids(graph, found, partitions), settings, registry)
+            facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+            refuse(graph, settings, facts)
+    source = source or DerivedIds()
+    names = task_names(graph, facts.partitions)
+    ids = given_ids(source, names, facts.registered)
+    refuse_moved_ids(graph, ids, facts.registered)
+    facts = replace(facts, ids=ids)
+    registry.write(registrations(graph, facts))
+    refuse_other_ids(ids, given_ids(source, names, registry.refresh()))
+    return facts
+
+
+def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
+    """Ask the cluster for everything that the rules need."""
+    topics = admin.describe_topics(
+        sorted(
+            {
+                *source_topics(graph),
+                *sink_topics(graph),
+                *persisted_topics(graph),
+                *changelog_topics(graph),
+                *global_topics(graph),
+            }
+        )
+    )
+    # First of the questions about the groups: of one that is denied, others only time out.
+    group = _group(graph.application, bool(graph.sub_topologies), admin)
+    filling = _group(tables_group(graph.application), bool(graph.persisters), admin)
+    brokers = admin.broker_settings()
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in source_topics(graph)
+        for number in range(topics[topic].partitions)
+    ]
+    registered = registry.refresh()
+    return Facts(
+        cluster_id=admin.cluster_id(),
+        topics=topics,
+        registered=registered,
+        committed=_committed(graph.application, partitions, registered, admin),
+        group=group,
+        tables_group=filling,
+        brokers=brokers,
+    )
+
+
+def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupFacts:
+    return admin.describe_group(name) if is_used else GroupFacts()
+
+
+def _committed(
+    application: str,
+    partitions: Sequence[TopicPartition],
+    registered: Registered,
+    admin: ClusterAdmin,
+) -> list[Position]:
+    """Return the committed positions, without waiting for transactions of others.
+
+    The markers of a transaction reach the registry and the offsets one after the other. So where
+    the registry has a first commit of which the offset is not there, its marker is waited for.
+    """
+    found = admin.committed(application, partitions, stable=False)
+    on_its_way = [
+        position.topic_partition
+        for position in found
+        if position.offset is None and position.topic_partition in registered.committed
+    ]
+    settled = {p.topic_partition: p for p in admin.committed(application, on_its_way)}
+    return [settled.get(position.topic_partition, position) for position in found]
+
+
+def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
+    """Return the facts with what differs from the topology that ran before."""
+    changes = topology_changes(graph, facts.registered, facts.topics)
+    unread = unread_ways(graph.application, changes, settings.kafka, admin)
+    return replace(facts, changes=changes, unread=unread)
+
+
+def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
+    """Apply every rule.
+
+    Raises:
+        StartRefused: of the first rule that is broken.
+        TopologyError: sources of a sub-topology are not co-partitioned.
+    """
+    refuse_another_cluster(graph, facts)
+    refuse_unfinished_reset(graph.application, facts.registered)
+    refuse_another_application(graph, facts)
+    refuse_missing_topics(graph, facts)
+    refuse_denied_access(graph, settings, facts)
+    for part in graph.sub_topologies:
+        counts = {source.topic: facts.partitions[source.topic] for source in part.sources}
+        co_partitioned(part.name, counts)
+    refuse_unfit_topics(graph, facts.topics)
+    refuse_changed_topics(graph, facts)
+    refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
+    refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
+    refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
+    refuse_lost_offsets(graph.application, facts.registered, facts.committed)
+    refuse_long_transactions(settings, facts)
+
+
+def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
+    """Apply every rule, that of unfinished backfill jobs too.
+
+    Raises:
+        StartRefused, TopologyError: as `refuse`.
+    """
+    refuse(graph, settings, facts)
+    refuse_unfinished_jobs(graph, jobs_of(graph, facts), facts.committed)
+
+
+def jobs_of(graph: Graph, facts: Facts) -> list[JobStanding]:
+    """Return the backfill jobs of the application."""
+    return backfill_jobs(graph, facts.registered, facts.partitions)
+
+
+def source_topics(graph: Graph) -> list[str]:
+    """Return the topics that the application reads, sorted."""
+    return sorted({source.topic for part in graph.sub_topologies for source in part.sources})
+
+
+def sink_topics(graph: Graph) -> list[str]:
+    """Return the topics that it writes and names, dead letters included, sorted."""
+    return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
+
+
+def written_topics(graph: Graph) -> list[str]:
+    """Return all topics that it writes and that are known by name, sorted."""
+    own = (repartition.topic for repartition in graph.repartitions)
+    return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
+
+
+def persisted_topics(graph: Graph) -> list[str]:
+    """Return the topics that go to tables, sorted; some are its own, some are sources."""
+    return sorted(persister.topic for persister in graph.persisters)
+
+
+def global_topics(graph: Graph) -> list[str]:
+    """Return the topics that every process reads whole, sorted."""
+    return sorted({table.topic for table in graph.global_tables})
+
+
+def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
+    """Return the entries that the registry does not have yet."""
+    entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
+    for part in graph.sub_topologies:
+        for source in part.sources:
+            topic = facts.topics[source.topic]
+            entries[topic_key(source.topic)] = {
+                "topic_id": topic.topic_id,
+                "partitions": topic.partitions,
+            }
+            if not any(task.leased for task in facts.ids):
+                entries[owner_key(source.topic, part.name)] = {}
+    known = facts.registered.entries
+    lacking = {key: value for key, value in entries.items() if key not in known}
+    lacking |= topology_entry(graph, facts.registered, facts.topics)
+    for number in {task.partitions_per_producer for task in facts.ids if task.leased is None}:
+        lacking |= sharing_entries(number, facts.registered)
+    return lacking | id_entries(graph, facts.ids, facts.registered)
+
+
+def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
+    """Raise if the registry was made on another cluster, and copied here."""
+    registered = facts.registered.cluster_id
+    if registered is not None and registered != facts.cluster_id:
+        raise StartRefused(
+            f"the registry of application {graph.application!r} was made on cluster "
+            f"{registered}, and this is cluster {facts.cluster_id}: offsets of the one mean "
+            f"nothing on the other. Correct kafka.bootstrap_servers, or use another application "
+            f"name on this cluster"
+        )
+
+
+def refuse_another_application(graph: Graph, facts: Facts) -> None:
+    """Raise if somebody else goes by this application's name."""
+    declared, known = source_topics(graph), sorted(facts.registered.topics)
+    if known and declared and not set(declared) & set(known):
+        raise StartRefused(
+            f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
+            f"this topology reads {', '.join(declared)}: two applications of one name would "
+            f"fence each other. Give this one another name; or, if it is the same one with new "
+            f"inputs, say so: eosframework positions set APP {declared[0]}=earliest"
+        )
+    strangers = sorted({c for c in facts.group.client_ids if not c.startswith(CLIENT_ID)})
+    if strangers:
+        raise StartRefused(
+            f"consumer group {graph.application!r} has members that are no eosframework workers "
+            f"(client.id {', '.join(strangers)}); expected none: they would take partitions "
+            f"away. Stop them, or give this application another name"
+        )
+
+
+def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
+    """Raise if a topic does not exist: brokers would create it as they please, or never."""
+    missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
+    written = written_topics(graph)
+    if sources := [topic for topic in missing if topic not in written]:
+        raise StartRefused(
+            f"source topic {', '.join(sources)} does not exist; correct the name in the topology, "
+            f"or create it with the number of partitions it needs"
+        )
+    if missing:
+        raise StartRefused(
+            f"topic {', '.join(missing)} does not exist; create what is missing with "
+            f"`eosframework apply APP`, or correct the name in the topology"
+        )
+
+
+def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None:
+    """Raise if an ACL is missing that the first record would ask for."""
+    allowed: dict[tuple[str, str | None], frozenset[str] | None] = {
+        ("Topic", name): topic.allowed for name, topic in facts.topics.items()
+    }
+    allowed["Group", graph.application] = facts.group.allowed
+    allowed["Group", tables_group(graph.application)] = facts.tables_group.allowed
+    refuse_denied(_needed(graph, settings), allowed)
+
+
+def _needed(graph: Graph, settings: Settings) -> list[Access]:
+    return worker_access(graph, settings, source_topics(graph), sink_topics(graph))
+
+
+def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
+    """Raise if a source topic is not the one that was registered."""
+    for topic in source_topics(graph):
+        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
+        if registered is None:
+            continue
+        if registered.topic_id != found.topic_id:
+            raise StartRefused(
+                f"source topic {topic!r} was deleted and created again: its id is "
+                f"{found.topic_id}, and the application has processed {registered.topic_id}. Its "
+                f"offsets now mean other records. To process the new one, stop all workers and "
+                f"set where to start: eosframework positions set APP {topic}=earliest"
+            )
+        if registered.partitions != found.partitions:
+            raise StartRefused(
+                f"source topic {topic!r} has {found.partitions} partitions, and the application "
+                f"has processed it with {registered.partitions}: keys have moved to other "
+                f"partitions, so order per key is lost where the old ones still hold unread "
+                f"records. To accept that, stop all workers and run: "
+                f"eosframework positions set APP {topic}=committed; "
+                f"docs/howto/growing-partitions.md says how to keep the order"
+            )
+
+
+def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
+    """Raise if brokers would refuse the transaction timeout."""
+    limit_ms = facts.broker_number("transaction.max.timeout.ms")
+    wanted_seconds = settings.worker.transaction_timeout_seconds
+    if limit_ms is not None and wanted_seconds * 1000 > limit_ms:
+        raise StartRefused(
+            f"worker.transaction_timeout_seconds={wanted_seconds:g} is above the brokers' "
+            f"transaction.max.timeout.ms={limit_ms} ({limit_ms / 1000:g} s); lower the one or "
+            f"raise the other"
+        )
+
+
+def retention_note(facts: Facts) -> str | None:
+    """Return what to know about a stop; None where the retention cannot be read."""
+    minutes = facts.broker_number("offsets.retention.minutes")
+    if minutes is None:
+        return None
+    long = f"{minutes / 1440:g} days" if minutes >= 1440 else f"{minutes} minutes"
+    return (
+        f"the brokers forget the offsets of a group that is stopped for {long}; after that a "
+        f"start is refused until its positions are set"
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)

@@ -1,0 +1,216 @@
+"""Where a partition starts, and what its first transaction records, by the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from eosframework.application.control_topic import RESET, Registered, Registry
+from eosframework.application.producer_sharing import require_same_sharing
+from eosframework.config import Start
+from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
+from eosframework.processing.ports import InputLog, Output
+from eosframework.records import Position, TopicPartition
+from eosframework.txnid import TransactionalId
+
+ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
+
+
+class RegistryLedger:
+    """The `ProgressLedger` that outlasts Kafka's offset retention.
+
+    Args:
+        application: its name.
+        registry: read to its end at least once.
+        start: where a partition starts that was never committed.
+        whole_topics: which start at their beginning, whatever `start` says.
+        members: asks for the client ids of the group's members; needed where partitions share
+            producers.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        registry: Registry,
+        start: Start,
+        whole_topics: Collection[str] = (),
+        members: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._application = application
+        self._registry = registry
+        self._start = start
+        self._whole_topics = whole_topics
+        self._reset = registry.state.entries.get(RESET)
+        self._members = members
+        self._seen = {
+            (partition, task)
+            for partition, leased in registry.state.leased.items()
+            for task in leased
+        }
+
+    def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
+        """Give every partition without a committed offset the position to start at.
+
+        Raises:
+            StartRefused: a partition was committed before and its offset is gone.
+            Retriable: the registry or a log cannot be read now.
+        """
+        new = [p.topic_partition for p in committed if p.offset is None]
+        if not new:
+            return list(committed)
+        # Without a marker they start as if they were new, so none may be hidden.
+        refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
+        late = [partition for partition in new if self.starts_at_end(partition)]
+        early = [partition for partition in new if partition not in late]
+        offsets = {
+            **(log.beginning_offsets(early) if early else {}),
+            **(log.end_offsets(late) if late else {}),
+        }
+        return [
+            position
+            if position.offset is not None
+            else replace(position, offset=offsets[position.topic_partition])
+            for position in committed
+        ]
+
+    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
+        """Return what to write into a partition's first transaction; None: it is there."""
+        if partition in self._registry.state.committed:
+            return None
+        return self._registry.committed_marker(sub_topology, partition)
+
+    def starts_at_end(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition that was never committed starts at its end."""
+        return self._start is Start.LATEST and partition.topic not in self._whole_topics
+
+    def former_ids(self, by_task: ByTask) -> list[str]:
+        """Return the ids under which the tasks' partitions were processed and are no more.
+
+        Where partitions share producers, all members of the group have to agree on how many; that
+        comes first, so that whoever does not fences nobody.
+
+        Raises:
+            RunError: they do not agree.
+            Retriable: that cannot be seen yet.
+        """
+        shared = {task.partitions_per_producer for task in by_task} - {1}
+        for number in shared:
+            require_same_sharing(number, self._client_ids())
+        return former_ids(self._refreshed() if shared else self._registry.state, by_task)
+
+    def confirm_ids(self, by_task: ByTask) -> None:
+        """Make sure that leased ids were not released since this worker started.
+
+        Raises:
+            RunError: one was; somebody else may have it.
+            Retriable: that cannot be seen yet.
+        """
+        wanted = {
+            partition: task
+            for task, partitions in by_task.items()
+            if task.leased is not None
+            for partition in partitions
+        }
+        if not wanted:
+            return
+        leased = self._refreshed().leased
+        missing = {p: task for p, task in wanted.items() if task not in leased.get(p, ())}
+        self._seen |= wanted.items() - missing.items()
+        for partition, task in missing.items():
+            if (partition, task) in self._seen:
+                raise RunError(
+                    f"transactional id {task} of {partition} was released after this worker had "
+                    f"started, so another task may have it by now; start the worker again"
+                )
+            raise Retriable(
+                f"the registry {self._registry.topic!r} does not show yet that {partition} is "
+                f"processed under transactional id {task}: an open transaction hides its end"
+            )
+
+    def confirm_start(self) -> None:
+        """Make sure that the application was not reset while this worker was no member.
+
+        Raises:
+            RunError: it was: topics and stores are others than those that were found.
+            Retriable: that cannot be seen yet.
+        """
+        if self._refreshed().entries.get(RESET) != self._reset:
+            raise RunError(
+                f"application {self._application!r} was reset after this worker had started, so "
+                f"its stores and topics are others than those that it found; start it again"
+            )
+
+    def _client_ids(self) -> Collection[str]:
+        try:
+            return self._members()
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
+
+    def _refreshed(self) -> Registered:
+        """Read the registry on."""
+        return self._asked(self._registry.refresh)
+
+    def _asked(self, question: Callable[[], Registered]) -> Registered:
+        """Ask the registry; a broker that leads it may have been lost just now."""
+        try:
+            return question()
+        except ClusterUnreachable as error:
+            raise Retriable(str(error)) from error
+
+
+def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
+    """Return ids under which workers of an earlier topology, or with ids from elsewhere, may write.
+
+    These are derived ids of sub-topologies that read a partition's topic once, each for as many
+    partitions as ever shared one, and ids that were leased for it.
+    """
+    former: set[str] = set()
+    for task, partitions in by_task.items():
+        for partition in partitions:
+            former.update(
+                str(TransactionalId(task.application, owner, partition.partition, None, together))
+                for owner in registered.owners.get(partition.topic, ())
+                for together in registered.sharing or (1,)
+            )
+            former.update(map(str, registered.leased.get(partition, ())))
+        former.discard(str(task))
+    return sorted(former)
+
+
+def refuse_lost_offsets(
+    application: str, registered: Registered, committed: Iterable[Position]
+) -> None:
+    """Raise if a partition that was committed before has no committed offset any more.
+
+    Raises:
+        StartRefused: names the partitions and what to do.
+    """
+    lost = sorted(
+        position.topic_partition
+        for position in committed
+        if position.offset is None and position.topic_partition in registered.committed
+    )
+    if not lost:
+        return
+    names = ", ".join(str(partition) for partition in lost)
+    examples = " ".join(f"'{partition}=OFFSET'" for partition in lost[:2])
+    raise StartRefused(
+        f"application {application!r} has committed {names} before, and the committed offset is "
+        f"gone: the group was stopped for longer than the brokers' offsets.retention.minutes, or "
+        f"its offsets were deleted. Reading from the start would process everything again, and "
+        f"from the end would lose records. Find the last input that took effect and set where to "
+        f"go on: eosframework positions set APP {examples}. To process everything again on "
+        f"purpose, use another application name"
+    )
+
+
+class UnmarkedLedger(RegistryLedger):
+    """A ledger that marks nothing.
+
+    Outside a transaction a marker would be there before the offset that it vouches for; a crash
+    between the two would look like a lost offset.
+    """
+
+    def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
+        """Return None."""
+        return None

@@ -1,0 +1,148 @@
+"""Lets workers start on a changed topology only where that does no harm to what is kept.
+
+The registry remembers the topology of the worker that started last; `upgrading` says what a
+difference asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from eosframework.application.control_topic import Registered
+from eosframework.config import KafkaSettings
+from eosframework.errors import StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.admin.metadata import TopicFacts
+from eosframework.kafka.consumer.range_reader import hold_nothing
+from eosframework.kafka.consumer.settled import decided_ends
+from eosframework.records import TopicPartition
+from eosframework.topology.evolution import (
+    Change,
+    RecordedTopology,
+    Verdict,
+    changes_between,
+    recorded,
+)
+from eosframework.topology.graph.graph import Graph
+
+TOPOLOGY = "topology"
+"""Key of the registry's entry."""
+
+
+def topology_changes(
+    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+) -> list[Change]:
+    """Return in what a graph differs from the one that ran; nothing where none did.
+
+    Args:
+        graph: of the application.
+        registered: what the registry holds.
+        topics: every topic that the graph names.
+    """
+    before = _before(registered)
+    if before is None:
+        return []
+    return changes_between(
+        before,
+        _now(graph, topics),
+        partitions={name: found.partitions for name, found in topics.items()},
+        upgradable={
+            store.name for part in graph.sub_topologies for store in part.stores if store.upgrade
+        },
+    )
+
+
+def topology_entry(
+    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+) -> dict[str, object]:
+    """Return what the registry is to remember of a graph that is about to run, if that is new."""
+    entry = _now(graph, topics).after(_before(registered)).to_entry()
+    is_new = graph.sub_topologies and entry != registered.entries.get(TOPOLOGY)
+    return {TOPOLOGY: entry} if is_new else {}
+
+
+def unread_ways(
+    application: str,
+    changes: Sequence[Change],
+    settings: KafkaSettings,
+    admin: ClusterAdmin,
+) -> frozenset[str]:
+    """Return the topics among the changes that hold what the application has not read.
+
+    Args:
+        application: whose topics they are.
+        changes: of its topology.
+        settings: how to reach the cluster.
+        admin: asks the same cluster.
+
+    Raises:
+        ClusterUnreachable: nobody answered in time.
+    """
+    wanted = [change.name for change in changes if change.verdict is Verdict.DRAIN]
+    topics = admin.describe_topics(wanted)
+    unread: set[str] = set()
+    for name in (name for name, found in topics.items() if found.exists):
+        partitions = [TopicPartition(name, number) for number in range(topics[name].partitions)]
+        ends = decided_ends(admin, partitions, settings.request_timeout_seconds)
+        if None in ends.values():  # Committed records may lie after the open transaction.
+            unread.add(name)
+            continue
+        bounds = admin.log_bounds(partitions)
+        read_to = {p.topic_partition: p.offset for p in admin.committed(application, partitions)}
+        ranges = {
+            partition: (first if (offset := read_to[partition]) is None else offset, end)
+            for partition, (first, end) in bounds.items()
+        }
+        if not hold_nothing(settings, admin, ranges):
+            unread.add(name)
+    return frozenset(unread)
+
+
+def refuse_changes(
+    application: str,
+    changes: Sequence[Change],
+    unread: Collection[str],
+    client_ids: Sequence[str],
+) -> None:
+    """Raise if a change would spoil what is kept, or what running workers do.
+
+    Args:
+        application: whose topology has changed.
+        changes: of that, what asks for most first.
+        unread: topics that hold what is not read.
+        client_ids: of the members of its group.
+
+    Raises:
+        StartRefused: names the first change, what it would do, and what to do.
+    """
+    for change in changes:
+        start = (
+            f"the topology of application {application!r} is not the one that ran before: "
+            f"{change.subject}: {change.found}"
+        )
+        if change.verdict.is_refused:
+            raise StartRefused(f"{start}; {change.why}. {_next(change, changes)}")
+        if change.verdict is Verdict.DRAIN and change.name in unread:
+            raise StartRefused(
+                f"{start}, and it holds records that are not read; {change.why}. "
+                f"{_next(change, changes)}"
+            )
+        if change.verdict.stops_all and client_ids:
+            raise StartRefused(
+                f"{start}, and {len(client_ids)} workers run; {change.why}. "
+                f"{_next(change, changes)} (one that was killed counts until "
+                f"worker.session_timeout_seconds have passed)"
+            )
+
+
+def _next(change: Change, changes: Sequence[Change]) -> str:
+    listed = f"; `eosframework plan APP` lists all {len(changes)} changes"
+    return f"{change.next[0].upper()}{change.next[1:]}{listed if len(changes) > 1 else ''}"
+
+
+def _before(registered: Registered) -> RecordedTopology | None:
+    return RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
+
+
+def _now(graph: Graph, topics: Mapping[str, TopicFacts]) -> RecordedTopology:
+    return recorded(graph, {name: found.topic_id for name, found in topics.items()})

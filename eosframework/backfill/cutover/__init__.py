@@ -1,0 +1,1 @@
+"""Cutover: live workers continue at the offsets where a job ended."""

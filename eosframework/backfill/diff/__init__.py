@@ -1,0 +1,1 @@
+"""Comparison of a job's output with the live topics and tables."""

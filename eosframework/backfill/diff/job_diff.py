@@ -1,0 +1,230 @@
+"""What a job wrote beside the live topics and tables against what live processing has there.
+
+The same range means event times: from the earliest to the latest that the job's tasks have seen.
+Where a source takes times from a function, the earliest is that of what the job wrote. Live may
+have records with such times from behind the range; they show as differences. Windows that the range
+cuts, because they began before it or were open at its end, are counted apart where they differ.
+Tables know no event times: they are compared whole, or where a condition holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eosframework.backfill.cutover.cutover_rules import incomplete
+from eosframework.backfill.diff.record_identity import comparisons
+from eosframework.backfill.diff.topic_diff import (
+    ComparedTopics,
+    How,
+    Ranges,
+    Rows,
+    TimeRange,
+    compare_topics,
+    earliest,
+    whole,
+)
+from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.config import Settings
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.processing.transaction.offset_metadata import Progress
+from eosframework.topology.renaming import renamed, suffixed, written_topics
+from eosframework.topology.resolve.resolve import resolve
+from eosframework.topology.spec.loaded import LoadedApp
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eosframework.postgres.tables.table_comparison import ComparedTables
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What was compared, and what came of it.
+
+    Args:
+        times: the range.
+        topics: by the name of the live one.
+        tables: likewise.
+        notes: what was not compared, and why.
+    """
+
+    job: Job
+    times: TimeRange
+    topics: Mapping[str, ComparedTopics]
+    tables: Mapping[str, ComparedTables]
+    notes: Sequence[str]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing differs."""
+        return not any(sum(one.only) for one in (*self.topics.values(), *self.tables.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing to compare."""
+        counts = [sum(one.records) for one in self.topics.values()]
+        return not sum((*counts, *(sum(one.rows) for one in self.tables.values())))
+
+
+def compare(
+    spark: Callable[[], SparkSession],
+    app: LoadedApp,
+    settings: Settings,
+    name: str,
+    suffix: str,
+    how: How,
+    *,
+    where: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Diff:
+    """Compare what a complete job wrote with what live processing has.
+
+    Args:
+        spark: returns a session of ours; called where there are topics to compare.
+        app: the live topology.
+        settings: of both.
+        name: of the job.
+        suffix: of the job.
+        how: in which way topics are compared.
+        where: a condition in SQL on the rows of tables.
+        options: for Spark's Kafka client.
+
+    Raises:
+        ConfigurationError: there is no such job, it is not complete, or a topic does not exist.
+        DatabaseRefused: a table does not exist or may not be read.
+    """
+    admin = ClusterAdmin(settings.kafka)
+    state = _job(app, settings, name, suffix, admin)
+    chosen = comparisons(app.spec, how.topics, how.by)
+    topics, notes = _topics(app, suffix, admin)
+    notes += [c.note for topic, c in chosen.items() if topic in topics and c.note is not None]
+    times, compared = TimeRange(), dict[str, ComparedTopics]()
+    if topics:
+        session = spark()
+        rows = partial(kafka_rows, session, settings.kafka, options=options)
+        pairs = {
+            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), beside, admin))
+            for topic, (live, beside) in topics.items()
+        }
+        times = _times(state, rows, [beside for _, beside in pairs.values()])
+        compared = {
+            topic: compare_topics(session, rows, *pair, times, chosen[topic], how)
+            for topic, pair in pairs.items()
+        }
+    tables = _tables(app, suffix, settings, where, how.limit)
+    return Diff(state.job, times, compared, tables, [*notes, *_unnamed(app)])
+
+
+def _job(
+    app: LoadedApp, settings: Settings, name: str, suffix: str, admin: ClusterAdmin
+) -> JobState:
+    beside = resolve(renamed(app, suffix))
+    state = JobLog(name, beside.application, settings.kafka, admin).read()
+    if state is None:
+        raise ConfigurationError(
+            f"application {app.spec.application!r} has no backfill job {name!r} with suffix "
+            f"{suffix!r}; `eosframework backfill status APP --suffix {suffix}` lists those that "
+            f"there are"
+        )
+    if missing := next(incomplete(beside, state), None):
+        raise ConfigurationError(
+            f"job {name!r} is not complete: {missing}; run it to its end before it is compared"
+        )
+    return state
+
+
+@contextmanager
+def lazy_session(
+    master: str | None, options: Mapping[str, str]
+) -> Generator[Callable[[], SparkSession]]:
+    """Give what starts Spark when it is first called; it is stopped after the block."""
+    from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
+    from eosframework.backfill.spark.spark_session import spark_session
+
+    quiet_bridge()
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(spark_session(master, options))
+        return started[0]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            stop_session(one)
+
+
+def _topics(
+    app: LoadedApp, suffix: str, admin: ClusterAdmin
+) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Return the topics that are compared, with the number of partitions of either side."""
+    names = sorted(written_topics(app.spec))
+    facts = admin.describe_topics([*names, *(suffixed(name, suffix) for name in names)])
+    kinds = admin.topic_setting(facts, "message.timestamp.type")
+    counts: dict[str, tuple[int, int]] = {}
+    notes: list[str] = []
+    for name in names:
+        pair = name, suffixed(name, suffix)
+        for topic in pair:
+            if not facts[topic].exists:
+                raise ConfigurationError(
+                    f"topic {topic!r} does not exist, so there is nothing to compare with; was "
+                    f"the job run with suffix {suffix!r}?"
+                )
+        if "LogAppendTime" in {kinds[topic] for topic in pair}:
+            notes.append(
+                f"topic {name} is not compared: with message.timestamp.type=LogAppendTime its "
+                f"records tell when they were written, not the times of their events"
+            )
+        else:
+            counts[name] = facts[pair[0]].partitions, facts[pair[1]].partitions
+    return counts, notes
+
+
+def _unnamed(app: LoadedApp) -> list[str]:
+    return [
+        f"what {sink.topic_from} of stream {name} chooses is not compared: it names no topics"
+        for name, stream in app.spec.streams.items()
+        for _, sink in stream.sinks
+        if sink.topic_from is not None and not sink.topics
+    ]
+
+
+def _times(state: JobState, rows: Rows, beside: Sequence[Ranges]) -> TimeRange:
+    """Return the event times of the job's range."""
+    tasks = [progress for progress in state.tasks.values() if progress.records]
+    last = max((Progress.parse(progress.metadata).stream_time for progress in tasks), default=None)
+    firsts = [progress.first_time for progress in tasks]
+    known = [first for first in firsts if first is not None]
+    if len(known) < len(firsts):
+        known += [time for ranges in beside if (time := earliest(rows, ranges)) is not None]
+    is_cut = bool(state.job.request.get("start"))
+    return TimeRange(min(known, default=None), last, is_cut)
+
+
+def _tables(
+    app: LoadedApp, suffix: str, settings: Settings, where: str | None, limit: int
+) -> dict[str, ComparedTables]:
+    tables = dict.fromkeys(
+        table.table for stream in app.spec.streams.values() for _, table in stream.tables
+    )
+    if not tables:
+        return {}
+    # Whoever fills no tables needs no driver of a database.
+    from eosframework.postgres import Database
+    from eosframework.postgres.tables.table_comparison import compare_tables
+
+    database = Database(settings.database, application_name="eosframework backfill diff")
+    database.require()
+    compared = partial(compare_tables, database, where=where, limit=limit)
+    return {table: compared(table, suffixed(table, suffix)) for table in tables}

@@ -1,0 +1,123 @@
+"""By what the records of each topic are compared: chosen from what the topology writes there.
+
+records          every record has its like on the other side
+last             the last value of each key: of what goes on with each change, how it ended counts
+last of windows  the same by key and window
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eosframework.errors import ConfigurationError
+from eosframework.serialization.references import closest
+from eosframework.serialization.serdes import JSON, WINDOW
+from eosframework.topology.lowering.replacements import Changes, known_changes
+from eosframework.topology.renaming import written_topics
+from eosframework.topology.spec.topology_spec import SinkSpec, TopologySpec
+from eosframework.topology.spec.window_spec import Window, WindowKind
+
+
+class By(StrEnum):
+    """What is compared of a topic."""
+
+    RECORDS = "records"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a topic is compared.
+
+    Args:
+        window: values are results of such windows, as `WindowResult` is written; None: they are
+            not.
+        note: why it is compared otherwise than one would expect; None: it is not.
+    """
+
+    by: By = By.RECORDS
+    window: Window | None = None
+    note: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called, for people."""
+        if self.by is By.RECORDS:
+            return "record by record"
+        return f"last value of each key{'' if self.window is None else ' and window'}"
+
+    @property
+    def reach_ms(self) -> int:
+        """How far outside its bounds a window depends on records: what may join a session."""
+        is_session = self.window is not None and self.window.kind is WindowKind.SESSION
+        return self.window.size_ms if self.window is not None and is_session else 0
+
+    @property
+    def closes_after_ms(self) -> int:
+        """How long after its end a window takes records."""
+        return self.reach_ms + (0 if self.window is None else self.window.grace_ms)
+
+
+def comparisons(
+    spec: TopologySpec, given: Mapping[str, By], by: By | None = None
+) -> dict[str, Comparison]:
+    """Return how each topic that a topology writes and names is compared.
+
+    Args:
+        spec: of a topology without errors.
+        given: what was asked for, by topic.
+        by: what was asked for of all others; None: what fits.
+
+    Raises:
+        ConfigurationError: something was asked for a topic that is not written.
+    """
+    topics = written_topics(spec)
+    for topic in given:
+        if topic not in topics:
+            raise ConfigurationError(
+                f"{topic!r} is no topic that the topology writes and names; there are "
+                f"{', '.join(sorted(topics))}{closest(topic, topics)}"
+            )
+    chosen: dict[str, Comparison] = {}
+    for topic in topics:
+        fitting = _fitting(spec, topic)
+        wanted = given.get(topic, by)
+        chosen[topic] = fitting if wanted is None else Comparison(wanted, fitting.window)
+    return chosen
+
+
+def _fitting(spec: TopologySpec, topic: str) -> Comparison:
+    ends = known_changes(spec).ends
+    writers = [
+        (ends[name], sink)
+        for name, stream in spec.streams.items()
+        for _, sink in stream.sinks
+        if topic == sink.topic or topic in sink.topics
+    ]
+    if len(writers) != 1:  # late records and dead letters, or a mixture: none replaces another
+        return Comparison()
+    changes, sink = writers[0]
+    if changes is None:
+        return Comparison()
+    if changes.window is not None:
+        return _of_windows(topic, changes, changes.window, sink)
+    is_by_key = changes.moved is None and not changes.is_shaped
+    return Comparison(By.LAST if is_by_key else By.RECORDS)
+
+
+def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) -> Comparison:
+    is_readable = not changes.is_shaped and sink.value in (None, WINDOW.name, JSON.name)
+    if is_readable:
+        # Behind a new key, results of several keys have the same one.
+        is_by_key = changes.moved is None and not changes.is_final
+        return Comparison(By.LAST if is_by_key else By.RECORDS, window)
+    if changes.is_final:
+        return Comparison()
+    return Comparison(
+        note=f"topic {topic} is compared record by record, with every update: its values do not "
+        f"tell which window of {changes.of} they are of. Updates come in the order of the records, "
+        f"which may differ between two runs; to compare the last one of each key only: "
+        f"--compare {topic}=last"
+    )

@@ -1,0 +1,308 @@
+"""Two topics compared by Spark: record by record, or by the last value of each key and window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eosframework.backfill.diff.record_identity import By, Comparison
+from eosframework.backfill.job.job_entry import OffsetRange
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.processing.transaction.receipts import HEADER_RECEIPT
+from eosframework.records import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+Rows = Callable[[Ranges], "DataFrame"]
+"""Reads ranges of topics."""
+
+_OWN_HEADERS = f"'{WRITER_HEADER}', '{HEADER_RECEIPT}'"
+_KEPT_HEADERS = f"filter(headers, h -> h.key NOT IN ({_OWN_HEADERS}))"
+_HEADERS = f"CASE WHEN size({_KEPT_HEADERS}) > 0 THEN {_KEPT_HEADERS} END"
+_PLACE = "struct(partition, offset, timestamp, value)"
+_WINDOW = ("window_start", "window_end")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Event times, in milliseconds since the epoch, both included; None: no bound.
+
+    Args:
+        is_cut: there are records before the first one, which the range leaves out.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of one side: the first of its likes, or the last of its key."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDifference:
+    """Records, or the last record of a key, that are not the same on both sides.
+
+    Args:
+        counts: how many there are, live and beside.
+        live: None: there is none.
+        beside: likewise.
+    """
+
+    key: bytes | None
+    counts: tuple[int, int]
+    live: Place | None
+    beside: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTopics:
+    """What two topics have and have not in common.
+
+    Args:
+        records: how many each has in the range; or keys.
+        only: how many only the one, only the other has.
+        differences: the first ones by time.
+        how: by what they were compared.
+        cut: windows that differ and that the range cuts: they began before it, or were open at its
+            end. They count neither as the same nor as different.
+    """
+
+    records: tuple[int, int]
+    only: tuple[int, int]
+    differences: tuple[TopicDifference, ...]
+    how: Comparison = field(default_factory=Comparison)
+    cut: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How topics are compared.
+
+    Args:
+        by: of all topics that `topics` does not name; None: what fits what is written there.
+        headers: whether headers count, those of the framework apart.
+        limit: how many differences are returned.
+        topics: of single ones.
+    """
+
+    by: By | None = None
+    headers: bool = False
+    limit: int = 20
+    topics: Mapping[str, By] = field(default_factory=dict[str, By])
+
+
+def compare_topics(
+    spark: SparkSession,
+    rows: Rows,
+    live: Ranges,
+    beside: Ranges,
+    times: TimeRange,
+    comparison: Comparison,
+    how: How,
+) -> ComparedTopics:
+    """Compare the records of two topics whose event times are in a range.
+
+    Args:
+        spark: a session of ours.
+        rows: reads ranges with it.
+        live: ranges of the one topic.
+        beside: ranges of the other one.
+        times: what is compared.
+        comparison: by what.
+        how: what else counts.
+    """
+    with _joining_partitions(spark):
+        return compare_rows(rows(live), rows(beside), times, comparison, how)
+
+
+def compare_rows(
+    live: DataFrame, beside: DataFrame, times: TimeRange, comparison: Comparison, how: How
+) -> ComparedTopics:
+    """Compare two sets of records: columns key, value, timestamp, partition, offset, headers."""
+    both = _side(live, times, 0).unionByName(_side(beside, times, 1))
+    by: list[str] = []
+    if comparison.window is not None:
+        both, by = _with_windows(both), [*_WINDOW]
+    is_last = comparison.by is By.LAST
+    grouped = _by_key(both, by) if is_last else _by_record(both, by, headers=how.headers)
+    differs = "(only_live > 0 OR only_beside > 0)"
+    grouped = grouped.selectExpr("*", f"{differs} AND {_is_cut(times, comparison)} AS is_cut")
+    kept = "NOT is_cut"
+    sums = {
+        "live": "sum(live)",
+        "beside": "sum(beside)",
+        "only_live": f"sum(only_live) FILTER (WHERE {kept})",
+        "only_beside": f"sum(only_beside) FILTER (WHERE {kept})",
+        "cut": "count_if(is_cut)",
+    }
+    totals = grouped.selectExpr(*(f"{sum_} AS {name}" for name, sum_ in sums.items()))
+    found_sums = totals.collect()[0].asDict()
+    counts = [int(found_sums[name] or 0) for name in sums]
+    found: list[Row] = []
+    if counts[2] or counts[3]:
+        differing = grouped.where(f"{differs} AND {kept}")
+        first = "coalesce(live_place.timestamp, beside_place.timestamp)"
+        found = differing.selectExpr("*", f"{first} AS at").orderBy("at", "key").take(how.limit)
+    return ComparedTopics(
+        (counts[0], counts[1]),
+        (counts[2], counts[3]),
+        tuple(map(_difference, found)),
+        comparison,
+        counts[4],
+    )
+
+
+def _with_windows(both: DataFrame) -> DataFrame:
+    """Return records with their windows, as `serdes.WINDOW` writes them.
+
+    A result without a value says that there is no such window any more, as a record without a
+    value says it of a row.
+    """
+    text = "CAST(value AS STRING)"
+    bounds = (
+        f"CAST(get_json_object({text}, '$.{bound}') AS BIGINT) AS window_{bound}"
+        for bound in ("start", "end")
+    )
+    is_gone = f"get_json_object({text}, '$.value') IS NULL"
+    kept = [column for column in both.columns if column != "value"]
+    read = both.selectExpr("*", *bounds)
+    value = f"CASE WHEN window_start IS NOT NULL AND {is_gone} THEN NULL ELSE value END AS value"
+    return read.selectExpr(*kept, *_WINDOW, value)
+
+
+def _is_cut(times: TimeRange, comparison: Comparison) -> str:
+    """Return the condition that a window is not whole within a range of times."""
+    if comparison.window is None:
+        return "false"
+    conditions: list[str] = []
+    if times.is_cut and times.first is not None:
+        conditions.append(f"window_start - {comparison.reach_ms} < {times.first}")
+    if times.last is not None:
+        conditions.append(f"window_end + {comparison.closes_after_ms} > {times.last}")
+    return f"coalesce({' OR '.join(conditions) or 'false'}, false)"
+
+
+@contextmanager
+def _joining_partitions(spark: SparkSession) -> Generator[None]:
+    """Let Spark join small partitions of a shuffle; a backfill's own must not be joined."""
+    setting = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(setting) or "false"
+    spark.conf.set(setting, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(setting, before)
+
+
+def whole(topic: str, partitions: int, admin: ClusterAdmin) -> dict[TopicPartition, OffsetRange]:
+    """Return everything that is committed in a topic, as ranges."""
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    return {
+        partition: OffsetRange(first=first, end=end)
+        for partition, (first, end) in admin.log_bounds(wanted).items()
+    }
+
+
+def earliest(rows: Rows, ranges: Ranges) -> int | None:
+    """Return the smallest event time of records; None: there are none."""
+    return rows(ranges).selectExpr("min(timestamp)").collect()[0][0]
+
+
+def _side(rows: DataFrame, times: TimeRange, number: int) -> DataFrame:
+    if times.first is not None:
+        rows = rows.where(f"timestamp >= {times.first}")
+    if times.last is not None:
+        rows = rows.where(f"timestamp <= {times.last}")
+    return rows.selectExpr("*", f"{number} AS side")
+
+
+def _by_record(both: DataFrame, window: Sequence[str], *, headers: bool) -> DataFrame:
+    """Return, for each kind of record, how often either side has it, and where first."""
+    alike = ["key", "value", "timestamp", *window]
+    if headers:
+        both = both.selectExpr("*", f"{_HEADERS} AS own_headers")
+        alike.append("own_headers")
+    grouped = _aggregated(
+        both,
+        alike,
+        "count_if(side = 0) AS live",
+        "count_if(side = 1) AS beside",
+        f"min(CASE WHEN side = 0 THEN {_PLACE} END) AS live_place",
+        f"min(CASE WHEN side = 1 THEN {_PLACE} END) AS beside_place",
+    )
+    return grouped.selectExpr(
+        "key",
+        *window,
+        "live",
+        "beside",
+        "greatest(live - beside, 0) AS only_live",
+        "greatest(beside - live, 0) AS only_beside",
+        "live_place",
+        "beside_place",
+    )
+
+
+def _by_key(both: DataFrame, window: Sequence[str]) -> DataFrame:
+    """Return what either side has last for each key, or each of its windows.
+
+    What was deleted counts as not there.
+    """
+    last = _aggregated(
+        both,
+        ["key", *window],
+        f"max_by({_PLACE}, struct(offset, partition)) FILTER (WHERE side = 0) AS live_place",
+        f"max_by({_PLACE}, struct(offset, partition)) FILTER (WHERE side = 1) AS beside_place",
+    ).selectExpr(
+        "*",
+        "int(live_place.value IS NOT NULL) AS live",
+        "int(beside_place.value IS NOT NULL) AS beside",
+        "NOT (live_place.value <=> beside_place.value) AS differs",
+    )
+    return last.selectExpr(
+        "key",
+        *window,
+        "live",
+        "beside",
+        "CASE WHEN differs THEN live ELSE 0 END AS only_live",
+        "CASE WHEN differs THEN beside ELSE 0 END AS only_beside",
+        "live_place",
+        "beside_place",
+    )
+
+
+def _aggregated(frame: DataFrame, by: list[str], *columns: str) -> DataFrame:
+    from pyspark.sql.functions import expr
+
+    return frame.groupBy(*by).agg(*map(expr, columns))
+
+
+def _difference(row: Row) -> TopicDifference:
+    return TopicDifference(
+        _bytes(row["key"]),
+        (row["live"], row["beside"]),
+        _place(row["live_place"]),
+        _place(row["beside_place"]),
+    )
+
+
+def _place(found: Any) -> Place | None:
+    if found is None:
+        return None
+    return Place(found["partition"], found["offset"], found["timestamp"], _bytes(found["value"]))
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)

@@ -1,0 +1,287 @@
+"""How a job starts: what it reads is fixed and written down before anything is processed.
+
+1. refuse an application that cannot start live either, as a worker does
+2. a job that is there already: refuse another topology or range under its name, and go on
+3. resolve the ranges, fix their ends, list the files
+4. of an application that keeps state: refuse one that runs, fence its ids, refuse one that has any
+5. write the job, unless another driver has meanwhile
+
+A crash before 5 leaves nothing, and the next start fixes its own ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eosframework.application.control_topic import Registry
+from eosframework.application.fencing import fence, live_ids
+from eosframework.application.internal_topics import changelog_topics, task_counts
+from eosframework.application.partitioner_checks import require_fitting_partitioners
+from eosframework.application.start_checks import Facts, check_start, source_topics
+from eosframework.backfill.executor.attempt_context import refuse_receipts
+from eosframework.backfill.job.fingerprint import differences, fingerprint
+from eosframework.backfill.job.job_entry import Files, Job, OffsetRange, PinnedFile, check_name
+from eosframework.backfill.job.job_log import JobLog
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.ranges import offset_ranges, refuse_empty
+from eosframework.backfill.job.registration import register
+from eosframework.backfill.job.request import FileRequest, Request, request_differences
+from eosframework.backfill.job.stages import Stage, stages, writers_of
+from eosframework.config import Settings
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.schema_registry.schema_codecs import open_schemas
+from eosframework.records import TopicPartition
+from eosframework.runtime.ids import id_source
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import tables_group
+
+SCHEMAS_PATIENCE_SECONDS = 60.0
+"""How long a record waits on an executor for a schema registry that is away."""
+
+SPLIT_BYTES = 64 * 1024 * 1024
+"""How files are cut, so that a row has the same number whenever they are read."""
+
+Pin = Callable[[FileRequest], tuple[PinnedFile, ...]]
+"""Lists the files that a request means, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that may run.
+
+    Args:
+        facts: of the cluster.
+        stages: in the order in which they run.
+        tasks: how many each sub-topology has.
+    """
+
+    graph: Graph
+    settings: Settings
+    admin: ClusterAdmin
+    log: JobLog
+    facts: Facts
+    state: JobState
+    stages: Sequence[Stage]
+    tasks: Mapping[str, int]
+
+
+def start(
+    graph: Graph, settings: Settings, name: str, request: Request, admin: ClusterAdmin, pin: Pin
+) -> Started:
+    """Start a job, or take up one that was started before.
+
+    Args:
+        graph: of the application, with the suffix of what it writes.
+        settings: of its workers.
+        name: of the job.
+        request: what to read.
+        admin: asks the cluster.
+        pin: lists files.
+
+    Raises:
+        StartRefused: a worker could not start either, or the application has state already.
+        ConfigurationError: the range cannot be had, or the job was started with another one or
+            by another topology.
+        DatabaseUnusable: tables are to be filled, and the database cannot be asked.
+    """
+    registry = Registry(
+        graph.application,
+        settings.kafka,
+        admin,
+        replication_factor=settings.topics.replication_factor,
+    )
+    log = JobLog(check_name(name), graph.application, settings.kafka, admin)
+    refuse_receipts(settings)
+    facts = check_start(graph, settings, admin, registry, id_source(settings))
+    require_fitting_partitioners(graph, settings, admin, facts.partitions)
+    open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
+    _require_tables(graph, settings)
+    tasks = task_counts(graph, facts.partitions)
+    state = log.watch() or log.read()  # where it is to be seen, nothing in doubt is waited for
+    if state is None:
+        job = _new_job(graph, name, request, facts, admin, pin)
+        stages(graph, tasks, job.files)  # refused before the job is there
+        _refuse_running(graph, settings, facts, admin, registry)
+        state = register(job, log, settings)
+    _refuse_another(state.job, graph, request, facts)
+    graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
+    ordered = stages(graph, tasks, state.job.files)
+    return Started(graph, settings, admin, log, facts, state, ordered, tasks)
+
+
+def _require_tables(graph: Graph, settings: Settings) -> None:
+    """Check what only the last stage needs; a job may take hours until then."""
+    if graph.persisters:
+        # Whoever fills no tables needs no driver of a database.
+        from eosframework.runtime.table_writer import require_tables
+
+        require_tables(graph, settings)
+
+
+def _new_job(
+    graph: Graph,
+    name: str,
+    request: Request,
+    facts: Facts,
+    admin: ClusterAdmin,
+    pin: Pin,
+) -> Job:
+    own = writers_of(graph)
+    read = {
+        *source_topics(graph),
+        *(persister.topic for persister in graph.persisters if persister.sub_topology is None),
+    } - own.keys()
+    files = {one.topic: one for one in request.files}
+    _refuse_files(graph, files, read)
+    counts = {topic: facts.partitions[topic] for topic in read}
+    in_kafka = {topic: count for topic, count in counts.items() if topic not in files}
+    ranges = offset_ranges(in_kafka, graph.whole_topics, request.start, request.end, admin)
+    if not files:
+        refuse_empty(ranges)
+    replaced = {topic: counts[topic] for topic in files}
+    return Job(
+        application=graph.application,
+        name=name,
+        fingerprint=fingerprint(graph),
+        request=request.written(),
+        suffix=request.suffix[0] if request.suffix else None,
+        created_at=round(time.time() * 1000),
+        ranges={**ranges, **_live_starts(replaced, request.live_from, admin)},
+        files={topic: _fixed(one, counts[topic], pin) for topic, one in files.items()},
+        own_starts=_ends({topic: facts.partitions[topic] for topic in own}, admin),
+        topic_ids={topic: facts.topics[topic].topic_id for topic in {*read, *own}},
+    )
+
+
+def _fixed(request: FileRequest, partitions: int, pin: Pin) -> Files:
+    found = pin(request)
+    if not found:
+        raise ConfigurationError(
+            f"there is no file at {', '.join(request.paths)} to stand for topic "
+            f"{request.topic!r}; correct the path"
+        )
+    return Files(
+        format=request.format,
+        options=request.spark_options,
+        key=request.key,
+        record=request.record,
+        partitions=partitions,
+        partitioner=request.partitioner,
+        split_bytes=SPLIT_BYTES,
+        files=found,
+    )
+
+
+def _live_starts(
+    topics: Mapping[str, int], live_from: Sequence[str], admin: ClusterAdmin
+) -> dict[str, tuple[OffsetRange, ...]]:
+    """Return where live workers are to begin in topics for which files stand.
+
+    Raises:
+        ConfigurationError: one of them holds records, and nobody said which are in the files.
+    """
+    if not topics:
+        return {}
+    found = offset_ranges(topics, frozenset(), live_from, (), admin)
+    if not live_from:
+        for topic, ranges in sorted(found.items()):
+            if any(one.first != one.end for one in ranges):
+                raise ConfigurationError(
+                    f"files stand for topic {topic!r}, which holds records too: say where live "
+                    f"workers are to begin in it, so that none is processed twice or left out, for "
+                    f"example --live-from {topic}=beginning, or =2024-12-01, or =end"
+                )
+    return {
+        topic: tuple(OffsetRange(first=one.first, end=one.first) for one in ranges)
+        for topic, ranges in found.items()
+    }
+
+
+def _ends(topics: Mapping[str, int], admin: ClusterAdmin) -> dict[str, tuple[int, ...]]:
+    partitions = [TopicPartition(t, n) for t, count in topics.items() for n in range(count)]
+    log = admin.log_bounds(partitions)
+    return {
+        topic: tuple(log[TopicPartition(topic, n)][1] for n in range(count))
+        for topic, count in topics.items()
+    }
+
+
+def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]) -> None:
+    persisted = {p.topic for p in graph.persisters if p.sub_topology is None}
+    for topic in sorted(files):
+        if topic not in read:
+            raise ConfigurationError(
+                f"files are given for topic {topic!r}, which application {graph.application!r} "
+                f"does not read; it reads {', '.join(sorted(read)) or 'none'}"
+            )
+        if topic in persisted:
+            raise ConfigurationError(
+                f"files are given for topic {topic!r}, which goes to tables as it is, by its "
+                f"offsets; load the files into the table with COPY instead, and leave the topic "
+                f"out of the topology for the backfill"
+            )
+
+
+def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> None:
+    """Raise if what is to be continued is not what was started."""
+    how = (
+        f"a job goes on as it was started; give another name to --job to start a new one, or go "
+        f"back to what {job.name!r} was started with"
+    )
+    if changed := differences(job.fingerprint, fingerprint(graph)):
+        raise ConfigurationError(
+            f"job {job.name!r} was started by another topology: {', '.join(changed)} changed "
+            f"since. What it has written follows from the old one, so the new one starts over: "
+            f"under another --job and, where the application keeps state, under another "
+            f"application name. Or go back to what {job.name!r} was started with, and it goes on"
+        )
+    if changed := request_differences(job.request, request.written()):
+        raise ConfigurationError(
+            f"job {job.name!r} was started with another request: {'; '.join(changed)} ({how})"
+        )
+    for topic, topic_id in sorted(job.topic_ids.items()):
+        if facts.topics[topic].topic_id != topic_id:
+            raise StartRefused(
+                f"topic {topic!r} was deleted and created again since job {job.name!r} started: "
+                f"its offsets mean other records now, so the job cannot go on; start a new one"
+            )
+
+
+def _refuse_running(
+    graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: Registry
+) -> None:
+    """Raise if an application that remembers has something to remember already.
+
+    A worker that sleeps in front of its EndTxn would add to the state that the job fills, so it is
+    fenced before anything is looked at.
+    """
+    name = graph.application
+    own = {source.topic for part in graph.sub_topologies for source in part.sources}
+    remembers = any(part.stores for part in graph.sub_topologies)
+    if not remembers and not own.intersection(writers_of(graph)):
+        return
+    why = (
+        f"application {name!r} keeps state, and a backfill fills one that has none: give the "
+        f"topology another application name, backfill that, and let `eosframework backfill "
+        f"cutover` take over"
+    )
+    clients = {*facts.group.client_ids, *admin.describe_group(tables_group(name)).client_ids}
+    if clients:
+        raise StartRefused(f"{len(clients)} workers of it are running. {why}")
+    fence(lambda found: live_ids(graph, found, facts.partitions), settings, registry)
+    partitions = [position.topic_partition for position in facts.committed]
+    committed = [p for p in admin.committed(name, partitions) if p.offset is not None]
+    if committed:
+        raise StartRefused(f"it has processed {committed[0].topic_partition} before. {why}")
+    changelogs = [
+        TopicPartition(topic, number)
+        for topic in changelog_topics(graph)
+        for number in range(facts.partitions[topic])
+    ]
+    ends = admin.high_watermarks(changelogs)
+    filled = [p for p, (first, _) in admin.log_bounds(changelogs).items() if first < ends[p]]
+    if filled:
+        raise StartRefused(f"changelog {sorted(filled)[0]} holds records. {why}")

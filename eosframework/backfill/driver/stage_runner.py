@@ -1,0 +1,279 @@
+"""Runs a started job: a Spark job for each stage, and what follows once its tasks are through.
+
+    R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
+        rows that Spark sorted
+    R2. of the latter, tasks that have no row are completed, so that each has a position
+    R3. ends of own topics are written down, once everything that writes them is complete
+    R4. rows go to their tables
+
+Nothing is kept in this process that the registry does not have. It may be killed at any time, and
+the next start goes on. Spark's own calls run on a thread, so that the main one shows how far the
+tasks are and can be interrupted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eosframework.backfill.driver.job_start import Started
+from eosframework.backfill.driver.leftovers import end_leftovers
+from eosframework.backfill.driver.table_stage import run_tables
+from eosframework.backfill.executor.functions import (
+    RESULT_SCHEMA,
+    attempts,
+    attempts_over_log,
+    finishing,
+)
+from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.job.job_entry import OffsetRange, ends_key
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.stages import Stage, writers_of
+from eosframework.backfill.spark.arrow_batches import map_batches
+from eosframework.backfill.spark.executor_failures import failure_of
+from eosframework.backfill.spark.kafka_rows import kafka_rows
+from eosframework.backfill.spark.ordering import in_task_order
+from eosframework.backfill.spark.pickling import pack
+from eosframework.errors import PositionLost, RunError
+from eosframework.kafka.consumer.settled import settled_ends
+from eosframework.records import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Shown = Callable[[JobState], object]
+"""Told how far a job is, about once a second."""
+
+LOOK_SECONDS = 1.0
+
+
+def run_stages(
+    spark: SparkSession, started: Started, shown: Shown, options: Mapping[str, str]
+) -> JobState:
+    """Run what is left of a job and return it complete.
+
+    Args:
+        spark: a session of ours.
+        started: the job.
+        shown: told how far it is.
+        options: for Spark's Kafka client.
+
+    Raises:
+        EosError: what an attempt failed with, or what the brokers said.
+        RunError: Spark gave up; its message is in it.
+    """
+    events = structlog.get_logger()
+    end_leftovers(started.log, started.graph.application, started.settings)
+    for stage in started.stages:
+        state = _state(started)
+        if not state.is_complete(stage.name, stage.partitions):
+            events.info("backfill_stage", job=state.job.name, stage=stage.name)
+            _run_stage(spark, started, state, stage, shown, options)
+        _fix_ends(started)
+    state = _state(started)
+    if started.graph.persisters:
+        run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
+        state = _state(started)
+    return state
+
+
+def _state(started: Started) -> JobState:
+    state = started.log.read()
+    if state is None:
+        raise RunError(
+            f"job {started.state.job.name!r} is gone from the registry of application "
+            f"{started.graph.application!r}, which somebody deleted meanwhile; what it has written "
+            f"stays, and it cannot go on"
+        )
+    return state
+
+
+def _run_stage(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    stage: Stage,
+    shown: Shown,
+    options: Mapping[str, str],
+) -> None:
+    """Run a stage: R1, then R2."""
+    work = _work(started, state, stage)
+    if stage.reads_log:
+        left = state.incomplete(stage.name, stage.partitions)
+        _refuse_lost(started, _left(state, stage, left))
+        _run_each(spark, left, attempts_over_log(work), started, shown)
+        return
+    frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
+    rows = in_task_order(spark, frames, work.graph, stage.name, stage.partitions)
+    results = map_batches(rows, attempts(work), RESULT_SCHEMA)
+    _watched(spark, started, results.collect, shown)
+    if left := _state(started).incomplete(stage.name, stage.partitions):
+        _run_each(spark, left, finishing(work), started, shown)
+
+
+def _run_each(
+    spark: SparkSession,
+    tasks: Sequence[int],
+    function: Callable[[int], int],
+    started: Started,
+    shown: Shown,
+) -> None:
+    numbers = spark.sparkContext.parallelize(tasks, len(tasks))
+    _watched(spark, started, numbers.map(function).collect, shown)
+
+
+def _work(started: Started, state: JobState, stage: Stage) -> Work:
+    in_log = [t for t in stage.topics if t not in stage.own_topics and t not in stage.files]
+    ranges = {
+        TopicPartition(topic, number): one
+        for topic in in_log
+        for number, one in enumerate(state.job.ranges[topic])
+    }
+    counted = {
+        TopicPartition(topic, number): 0
+        for topic in (*stage.own_topics, *stage.files)
+        for number in range(stage.partitions)
+    }
+    return Work(
+        graph=pack(started.graph),
+        settings=started.settings,
+        job=state.job.name,
+        sub_topology=stage.name,
+        partitions=stage.partitions,
+        starts={**{p: one.first for p, one in ranges.items()}, **counted},
+        ends={p: one.end for p, one in ranges.items()},
+        facts=started.facts,
+        own_topics=frozenset(writers_of(started.graph)),
+        run=uuid.uuid4().hex[:8],
+    )
+
+
+def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPartition, OffsetRange]:
+    """Return what some tasks still have to read."""
+    left: dict[TopicPartition, OffsetRange] = {}
+    for topic in stage.topics:
+        for number, one in enumerate(state.job.ranges[topic]):
+            if number in tasks:
+                partition = TopicPartition(topic, number)
+                progress = state.tasks.get((stage.name, number))
+                first = one.first if progress is None else progress.by_partition()[partition]
+                left[partition] = OffsetRange(first=first, end=one.end)
+    return left
+
+
+def _topic_rows(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    stage: Stage,
+    topic: str,
+    options: Mapping[str, str],
+) -> DataFrame:
+    if topic in stage.files:
+        from eosframework.backfill.spark.file_rows import file_rows
+
+        source = next(source for source in stage.part.sources if source.topic == topic)
+        return file_rows(spark, topic, state.job.files[topic], source)
+    ranges = _own_ranges(state, topic) if topic in stage.own_topics else state.job.ranges[topic]
+    by_partition = {TopicPartition(topic, number): one for number, one in enumerate(ranges)}
+    _refuse_lost(started, by_partition)
+    return kafka_rows(spark, started.settings.kafka, by_partition, options)
+
+
+def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Raise if something of ranges is not there any more.
+
+    Raises:
+        PositionLost: retention was faster.
+    """
+    log = started.admin.log_bounds(list(ranges))
+    for partition, one in ranges.items():
+        begin = log[partition][0]
+        if one.first < one.end and one.first < begin:
+            raise PositionLost(
+                f"{partition}: the next offset of job {started.state.job.name!r} is {one.first}, "
+                f"and the log begins at {begin} by now: retention removed what lies between, so "
+                f"the job cannot be completed. Let the topic keep its records for longer "
+                f"(retention.ms), and start another job: of an application that keeps state under "
+                f"another application name"
+            )
+
+
+def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
+    bounds = zip(state.job.own_starts[topic], state.ends[topic], strict=True)
+    return [OffsetRange(first=first, end=end) for first, end in bounds]
+
+
+def _fix_ends(started: Started) -> None:
+    """Write down where own topics end of which every writer is complete (R3).
+
+    Nobody writes them afterwards: the application has no workers, and a zombie's transaction was
+    ended when its task's id was taken for the last time.
+    """
+    state = _state(started)
+    tasks = {stage.name: stage.partitions for stage in started.stages}
+    ended = [
+        topic
+        for topic, writers in writers_of(started.graph).items()
+        if topic not in state.ends and all(state.is_complete(w, tasks[w]) for w in writers)
+    ]
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in ended
+        for number in range(started.facts.partitions[topic])
+    ]
+    wait_seconds = started.settings.kafka.request_timeout_seconds
+    ends = settled_ends(started.admin, partitions, wait_seconds)
+    entries: dict[str, Any] = {
+        ends_key(state.job.name, topic): [ends[p] for p in partitions if p.topic == topic]
+        for topic in ended
+    }
+    started.log.write(entries)
+
+
+def _watched(
+    spark: SparkSession, started: Started, action: Callable[[], Any], shown: Shown
+) -> None:
+    """Run a Spark action on a thread and tell how far the job is meanwhile.
+
+    Raises:
+        EosError: what an attempt failed with.
+        RunError: what else Spark gave up for.
+        KeyboardInterrupt: and the action is cancelled.
+    """
+    from pyspark import InheritableThread
+
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failures.append(error)
+
+    group = f"eosframework backfill {started.state.job.name}"
+    spark.sparkContext.setJobGroup(group, group, interruptOnCancel=False)
+    thread = InheritableThread(target=act, name="spark-action", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
+            if (state := started.log.watch()) is not None:
+                shown(state)
+    except BaseException:
+        spark.sparkContext.cancelJobGroup(group)
+        thread.join(started.settings.worker.stop_deadline_seconds)
+        raise
+    if failures:
+        error = failures[0]
+        raise failure_of(error) or RunError(
+            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again, "
+            f"and it goes on"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,230 @@
+"""The stage of the tables: what a job has for the database goes there, by claims, as live.
+
+It runs last, over the application's own topics of rows as the other stages have filled them, and
+over the job's ranges of topics that are persisted as they are. Positions lie in the database;
+persisters go on from them. Where persisters run already, the rows are left to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from eosframework.backfill.driver.job_start import Started
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.functions import telling
+from eosframework.backfill.executor.table_attempt import (
+    PATIENCE_SECONDS,
+    Pace,
+    TableAttempt,
+    refuse_gap,
+)
+from eosframework.backfill.job.job_entry import OffsetRange, tables_key
+from eosframework.backfill.spark.pickling import pack, unpack
+from eosframework.config import Settings
+from eosframework.errors import PositionLost
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.records import TopicPartition
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.topology.graph.graph import Graph
+from eosframework.txnid import tables_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eosframework.backfill.job.job_state import JobState
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class TablesWork:
+    """What a task of this stage needs to know; it travels to the executors.
+
+    Args:
+        graph: of the application, packed.
+        topic_ids: of the topics that are persisted.
+        ranges: all of them, those that are in the tables already left out.
+    """
+
+    graph: bytes
+    settings: Settings
+    topic_ids: Mapping[str, str]
+    ranges: Ranges
+
+
+def run_tables(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    watched: Callable[[Callable[[], Any]], None],
+) -> None:
+    """Carry what is left of a job's rows into their tables.
+
+    Args:
+        spark: a session of ours.
+        started: the job.
+        state: of which everything else is complete.
+        watched: runs an action of Spark's.
+
+    Raises:
+        RecordFailed: a record gives no row, or the database refuses it, and the policy is to fail.
+        RunError: rows are gone, or lie before the range; or the database stays away.
+        DatabaseUnusable: the database cannot be asked.
+    """
+    graph = started.graph
+    if not graph.persisters or state.tables_at is not None:
+        return
+    events = structlog.get_logger("eosframework.backfill").bind(application=graph.application)
+    group = tables_group(graph.application)
+    if members := started.admin.describe_group(group).client_ids:
+        events.info("tables_left_to_workers", group=group, workers=len(members))
+    else:
+        _carry_all(spark, started, state, watched)
+    done = {"at": round(time.time() * 1000), "workers": len(members)}
+    started.log.write({tables_key(state.job.name): done})
+
+
+def _carry_all(
+    spark: SparkSession,
+    started: Started,
+    state: JobState,
+    watched: Callable[[Callable[[], Any]], None],
+) -> None:
+    graph = started.graph
+    ranges = _left(started, state)
+    work = TablesWork(
+        pack(graph),
+        started.settings,
+        {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
+        ranges,
+    )
+    structlog.get_logger("eosframework.backfill").info(
+        "backfill_stage", job=state.job.name, stage="tables", partitions=len(ranges)
+    )
+    if ranges:
+        partitions = spark.sparkContext.parallelize(sorted(ranges), len(ranges))
+        watched(partitions.map(carrying(work)).collect)
+
+
+def carrying(work: TablesWork) -> Callable[[TopicPartition], int]:
+    """Return what runs on executors: the rows of a partition go into tables, and are counted."""
+
+    def run(partition: TopicPartition) -> int:
+        return telling(partial(_carry_range, work, TopicPartition(*partition)))
+
+    return run
+
+
+def _carry_range(work: TablesWork, partition: TopicPartition, attempt_number: int) -> int:
+    range_ = work.ranges[partition]
+    rows = read_ranges(
+        work.settings.kafka,
+        {partition: (range_.first, range_.end)},
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    with closing(rows):
+        return carry(work, partition, rows, attempt_number)
+
+
+def carry(
+    work: TablesWork, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
+) -> int:
+    """Carry the rows of one partition into tables; see `TableAttempt.run`."""
+    from eosframework.postgres import Database
+    from eosframework.postgres.tables.table_positions import seen_position
+    from eosframework.postgres.tables.table_sink import PostgresRowStore
+
+    graph = unpack(work.graph)
+    name = graph.application
+    database = Database(work.settings.database, application_name=_session_name(name, partition))
+    store = PostgresRowStore(database, name, work.topic_ids)
+    range_ = work.ranges[partition]
+    attempt = TableAttempt(
+        partition,
+        range_.first,
+        range_.end,
+        RowMaker(next(p for p in graph.persisters if p.topic == partition.topic)),
+        store,
+        Pace.of(work.settings),
+        partial(seen_position, database, name, partition),
+    )
+    try:
+        return attempt.run(rows, attempt_number)
+    finally:
+        store.close()
+
+
+def _session_name(application: str, partition: TopicPartition) -> str:
+    """Return by what attempts of one partition know each other; longer names would be cut."""
+    task = f"{application}/{partition}"
+    return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
+
+
+def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:
+    """Return what is not in the tables yet; a claim tells it exactly.
+
+    Raises:
+        PositionLost: some of it is gone from the log.
+        RunError: the tables lack records before a range.
+    """
+    wanted = table_ranges(started.graph, state, started.facts.partitions, started.admin)
+    stored = _stored(started)
+    left: dict[TopicPartition, OffsetRange] = {}
+    log = started.admin.log_bounds(list(wanted))
+    for partition, range_ in wanted.items():
+        position = stored.get(partition)
+        if position is None:
+            position = range_.first
+        elif position >= range_.end:
+            continue
+        refuse_gap(partition, position, range_.first)
+        if position < log[partition][0] and position < range_.end:
+            raise PositionLost(
+                f"{partition}: the tables hold what comes before offset {position}, and the log "
+                f"begins at {log[partition][0]} by now: retention removed what lies between. To go "
+                f"on without it: eosframework positions set APP --tables "
+                f"'{partition}={log[partition][0]}'"
+            )
+        left[partition] = OffsetRange(first=position, end=range_.end)
+    return left
+
+
+def table_ranges(
+    graph: Graph, state: JobState, partitions: Mapping[str, int], admin: ClusterAdmin
+) -> dict[TopicPartition, OffsetRange]:
+    """Return what goes to tables: a job's ranges, and all of the application's own rows.
+
+    Args:
+        graph: of the application.
+        state: of the job.
+        partitions: how many each topic has.
+        admin: asks the cluster.
+    """
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    own: list[TopicPartition] = []
+    for persister in graph.persisters:
+        if persister.sub_topology is None:
+            for number, range_ in enumerate(state.job.ranges[persister.topic]):
+                ranges[TopicPartition(persister.topic, number)] = range_
+        else:
+            own += [TopicPartition(persister.topic, n) for n in range(partitions[persister.topic])]
+    bounds = admin.log_bounds(own)
+    return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
+
+
+def _stored(started: Started) -> dict[TopicPartition, int | None]:
+    from eosframework.postgres import Database
+    from eosframework.postgres.tables.table_positions import stored_positions
+
+    name = started.graph.application
+    database = Database(started.settings.database, application_name=f"eosframework {name} backfill")
+    return {found.partition: found.next_offset for found in stored_positions(database, name)}

@@ -1,0 +1,234 @@
+"""An attempt's hold on its task: the transactional id, and the progress committed under it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.attempt_takeover import Sign, wait_for_turn
+from eosframework.backfill.executor.outcomes import Step, own_progress, step_after, taken_over
+from eosframework.backfill.job.job_entry import TaskProgress
+from eosframework.errors import (
+    ClusterUnreachable,
+    OutcomeUnknown,
+    Retriable,
+    RunError,
+    TaskFenced,
+    TransactionError,
+    TransactionFatal,
+)
+from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
+
+PATIENCE_SECONDS = 120.0
+"""How long brokers that do not answer are waited for; then Spark may try the task again."""
+
+SUCCESSOR_SECONDS = 5.0
+"""How long an attempt whose transaction expired looks for a successor before it goes on; one that
+took the task says so with its first transaction."""
+
+BACKOFF_SECONDS = 0.05
+LONGEST_BACKOFF_SECONDS = 5.0
+
+_T = TypeVar("_T")
+
+
+class Tenure:
+    """What one attempt holds.
+
+    Args:
+        equipment: what it works with.
+        attempt: its name; no other attempt has it.
+        clock: seconds, monotonic.
+        sleep: waits for so many seconds.
+
+    Attributes:
+        known: the last committed progress of the task, as far as this attempt knows.
+    """
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        attempt: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.known: TaskProgress | None = None
+        self.attempt = attempt
+        self._output: TransactionalOutput | None = None
+        self._outputs = equipment.outputs
+        self._log = equipment.log
+        self._identity = str(equipment.identity)
+        self._run = equipment.run
+        self._names = equipment.sub_topology, equipment.partition
+        self._task = f"task {equipment.sub_topology}[{equipment.partition}] of the backfill"
+        self._stall_seconds = equipment.settings.backfill.stall_seconds
+        self._timeout_seconds = equipment.settings.worker.transaction_timeout_seconds
+        self._taken_at = 0
+        self._clock = clock
+        self._sleep = sleep
+        self._events = structlog.get_logger("eosframework.backfill").bind(
+            transactional_id=self._identity, attempt=attempt
+        )
+
+    @property
+    def output(self) -> TransactionalOutput:
+        """Under the task's id, which was taken."""
+        assert self._output is not None, "the id was not taken yet"
+        return self._output
+
+    def is_shared(self) -> bool:
+        """Tell whether another attempt of this run was at work before."""
+        if not self._run:
+            return False
+        newest = self._patiently(lambda: self._log.newest_of_task(*self._names))
+        return newest is not None and newest[1].attempt.endswith(run_mark(self._run))
+
+    def wait(self) -> TaskProgress | None:
+        """Wait until no other attempt is at work (A1); return the progress if it is complete."""
+        wait_for_turn(self._look, self._stall_seconds, clock=self._clock, sleep=self._sleep)
+        found = self._patiently(lambda: self._log.watch_task(*self._names))
+        return found if found is not None and found.complete else None
+
+    def take(self) -> None:
+        """Take the task from every other attempt (A2), and read how far it is (A3).
+
+        Raises:
+            InstanceFenced: another attempt took it meanwhile.
+            RunError: the brokers refuse the id.
+            ClusterUnreachable: nobody answered for long.
+        """
+        failpoints.hit("takeover.before_init")
+        try:
+            [self._output] = self._patiently(lambda: self._outputs.open([self._identity]))
+        except TaskFenced as error:
+            raise taken_over(self._task) from error
+        except TransactionFatal as error:
+            raise RunError(str(error)) from error
+        failpoints.hit("takeover.after_init")
+        self._taken_at = self._patiently(self._log.written_end)
+        self.known = self._patiently(lambda: self._log.read_task(*self._names))
+
+    def commit(self, progress: TaskProgress) -> None:
+        """Commit what was produced since the begin, with the progress (A6).
+
+        Raises:
+            TransactionError: what became of it instead; see `regain`.
+            InstanceFenced: it is committed, and another attempt goes on behind it.
+        """
+        produce_all(self.output, [self._log.progress_output(*self._names, progress)])
+        [done] = self._outputs.commit([Commit(self.output, (), None)])
+        if done.error is not None:
+            raise done.error
+        self.known = progress
+        if done.recycled:
+            self._settle()
+
+    def regain(self, error: TransactionError, age_seconds: float) -> None:
+        """Take the id again after a call failed, and read the progress (A7).
+
+        Args:
+            error: of the call.
+            age_seconds: for how long the transaction was open.
+
+        Raises:
+            InstanceFenced: another attempt has the task.
+            RunError: nothing can succeed until somebody mends the cause.
+            ClusterUnreachable: nobody answered for long.
+        """
+        step = step_after(error, age_seconds, self._timeout_seconds)
+        self._events.warning("transaction_failed", error=str(error), follows=step.value)
+        deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
+        failed: Exception | None = error
+        while failed is not None:
+            if step is Step.FAIL:
+                raise RunError(str(failed)) from failed
+            if step is Step.END:
+                raise taken_over(self._task) from failed
+            failed = self._taken_again(step)
+            if failed is not None:
+                self._give_up_after(deadline, failed)
+                attempts += 1
+                self._sleep(min(BACKOFF_SECONDS * 2**attempts, LONGEST_BACKOFF_SECONDS))
+            if isinstance(failed, TransactionError):
+                next_ = step_after(failed, age_seconds, self._timeout_seconds)
+                step = Step.RECYCLE if next_ is Step.ABORT else next_
+        before = self.known
+        self._settle()
+        self._events.info("task_recovered", committed=self.known != before)
+
+    def close(self) -> None:
+        """Discard the producer, if there is one; what it has open is aborted."""
+        if self._output is not None:
+            self._outputs.close([self._output])
+
+    def abort(self) -> bool:
+        """End the open transaction before this attempt ends; return whether it still has the id."""
+        [error] = self._outputs.abort([self.output])
+        return error is None
+
+    def _look(self) -> Sign:
+        newest = self._log.newest_of_task(*self._names)
+        if newest is None:
+            return Sign()
+        offset, progress = newest
+        ended = progress.ended
+        if progress.complete:
+            decided = self._log.watch_task(*self._names)
+            ended = decided is not None and decided.complete
+        return Sign(offset, ended)
+
+    def _taken_again(self, step: Step) -> Exception | None:
+        """Take the id again, and return why it could not be had."""
+        try:
+            if step is Step.WATCH:
+                seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
+                wait_for_turn(self._look, seconds, clock=self._clock, sleep=self._sleep)
+            if step is not Step.ABORT:
+                self._refuse_successor()
+        except ClusterUnreachable as error:
+            return error
+        end = self._outputs.abort if step is Step.ABORT else self._outputs.recycle
+        [failed] = end([self.output])
+        return failed
+
+    def _refuse_successor(self) -> None:
+        """Raise if another attempt has written: to take the id again would end it."""
+        newest = self._log.newest_of_task(*self._names, self._taken_at)
+        if newest is not None and newest[1].attempt != self.attempt:
+            raise taken_over(self._task, newest[1])
+
+    def _settle(self) -> None:
+        """Read what is committed for good."""
+        found = self._patiently(lambda: self._log.read_task(*self._names))
+        self.known = own_progress(found, self.known, self.attempt, self._task)
+
+    def _patiently(self, call: Callable[[], _T]) -> _T:
+        """Return what a call returns; brokers that are away are waited for."""
+        deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
+        while True:
+            try:
+                return call()
+            except (ClusterUnreachable, Retriable, OutcomeUnknown) as error:
+                self._give_up_after(deadline, error)
+                attempts += 1
+                self._events.warning("call_repeated", error=str(error))
+            self._sleep(min(BACKOFF_SECONDS * 2**attempts, LONGEST_BACKOFF_SECONDS))
+
+    def _give_up_after(self, deadline: float, error: Exception) -> None:
+        if self._clock() >= deadline:
+            raise ClusterUnreachable(
+                f"{self._task}: the brokers were away for {PATIENCE_SECONDS:g} s ({error}); what "
+                f"is committed stays, and another attempt goes on from there"
+            ) from error
+
+
+def run_mark(run: str) -> str:
+    """Return how names of a run's attempts end."""
+    return f"@{run}" if run else ""

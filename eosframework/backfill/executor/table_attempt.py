@@ -1,0 +1,273 @@
+"""One attempt of carrying a partition's rows into tables: as a persister does, from rows of Spark.
+
+    B1. a later attempt watches the position; it goes on only where that stands still, or nobody
+        is connected who could move it, and returns where it is at the end
+    B2. claim: raise the epoch of the position and read it, in one statement; it waits for a
+        transaction in doubt, and from then on no other attempt writes
+    B3. pass over what is in the tables already; make rows of the rest
+    B4. write rows and position in one transaction of the database
+    B5. decide: written, go on; away or in doubt, B2 again, which tells; overtaken, end: another
+        attempt has the partition; refused, write what comes before it and end
+    B6. at the end of the rows, move the position to the end of the range
+
+Records are kept until they are known to be in the database. Live persisters go on from the same
+position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.backfill.executor.attempt_takeover import Sign, wait_for_turn
+from eosframework.backfill.executor.chunk import Run
+from eosframework.config import Settings
+from eosframework.errors import (
+    DatabaseAway,
+    InstanceFenced,
+    Overtaken,
+    RecordFailed,
+    RowRefused,
+    RunError,
+)
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+from eosframework.tables.row_conversion import RowMaker
+from eosframework.tables.table_ports import Batch, Claim, RowStore, Seen
+
+PATIENCE_SECONDS = 300.0
+"""How long a database that is away is waited for; then Spark may try the task again."""
+
+FIRST_PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How an attempt writes.
+
+    Args:
+        batch_rows: so many rows are written without waiting for the interval.
+        kept_records: so many records are kept at most until they are written.
+        longest_pause_seconds: between two attempts to reach a database that is away.
+        stall_seconds: so long without a move another attempt counts as lost.
+    """
+
+    commit_interval_seconds: float
+    batch_rows: int
+    kept_records: int
+    longest_pause_seconds: float
+    stall_seconds: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Pace:
+        """Return what the settings say."""
+        return cls(
+            commit_interval_seconds=settings.backfill.commit_interval_seconds,
+            batch_rows=settings.database.batch_rows,
+            kept_records=settings.backfill.chunk_records,
+            longest_pause_seconds=settings.database.longest_pause_seconds,
+            stall_seconds=settings.backfill.stall_seconds,
+        )
+
+
+class TableAttempt:
+    """Carries the rows of one partition.
+
+    Args:
+        partition: of a topic that is persisted.
+        start: where the range begins.
+        end: where it ends; the position afterwards.
+        maker: makes the rows of the topic.
+        store: the database.
+        pace: how it writes.
+        look: returns what is to be seen of other attempts, without a claim.
+        clock: seconds, monotonic.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        maker: RowMaker,
+        store: RowStore,
+        pace: Pace,
+        look: Callable[[], Seen],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.written = 0
+        self._partition = partition
+        self._start = start
+        self._end = end
+        self._maker = maker
+        self._store = store
+        self._pace = pace
+        self._look = look
+        self._clock = clock
+        self._sleep = sleep
+        self._kept: list[Message] = []
+        self._confirmed = start
+        self._begun_at = clock()
+        self._events = structlog.get_logger("eosframework.backfill").bind(partition=str(partition))
+
+    def run(self, rows: Iterable[Run], attempt_number: int) -> int:
+        """Carry all rows, and return how many this attempt has written.
+
+        Args:
+            rows: of the partition, in offset order, those that are in the tables already too.
+            attempt_number: 0 only if no other attempt of the partition can be well and at work.
+
+        Raises:
+            InstanceFenced: another attempt has the partition.
+            RecordFailed: a record gives no row, or the database refuses it; what comes before it
+                is written.
+            RunError: the range begins behind what is in the tables, or the database stays away.
+        """
+        if attempt_number > 0 and self._is_done_by_another():
+            return 0
+        batch = self._claimed()
+        if self._is_end(batch.claim.next_offset):
+            return 0
+        for _, messages in rows:
+            batch = self._take_in(batch, messages)
+        batch.next_offset = max(batch.next_offset, self._end)
+        self._write(batch)
+        return self.written
+
+    def _is_done_by_another(self) -> bool:
+        """Wait until whoever has the partition stands still or is done (B1)."""
+
+        def look() -> Sign:
+            seen = self._look()
+            return Sign(seen, ended=not seen.connected or self._is_end(seen.next_offset))
+
+        last = wait_for_turn(look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep)
+        return isinstance(last.mark, Seen) and self._is_end(last.mark.next_offset)
+
+    def _is_end(self, position: int | None) -> bool:
+        return position is not None and position >= self._end
+
+    # --- the claim: B2 --------------------------------------------------------------------------
+
+    def _claimed(self) -> Batch:
+        """Claim, and return the batch that begins at the position.
+
+        Raises:
+            RunError: the database stays away, or lacks records before the range.
+        """
+        given_up_at = self._clock() + PATIENCE_SECONDS
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                [claim] = self._store.claim([self._partition])
+                break
+            except DatabaseAway as error:
+                if self._clock() >= given_up_at:
+                    raise RunError(
+                        f"{self._partition}: the database did not come back within "
+                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again, and it goes on"
+                    ) from error
+                self._events.warning("database_away", error=str(error))
+                self._sleep(pause_seconds)
+                pause_seconds = min(pause_seconds * 2, self._pace.longest_pause_seconds)
+        failpoints.hit("persister.after_claim")
+        position = self._start if claim.next_offset is None else claim.next_offset
+        refuse_gap(self._partition, position, self._start)
+        self._events.info("partition_claimed", epoch=claim.epoch, offset=position)
+        if position < self._confirmed:
+            raise RunError(
+                f"{self._partition}: the database went back from offset {self._confirmed} to "
+                f"{position}, as one does that was restored, or promoted before it had everything; "
+                f"start the job again, and it goes on from there"
+            )
+        self._confirmed = position
+        self._begun_at = self._clock()
+        return self._maker.empty(claim, position)
+
+    # --- rows: B3 -------------------------------------------------------------------------------
+
+    def _take_in(self, batch: Batch, messages: Sequence[Message]) -> Batch:
+        fresh = [m for m in messages if m.offset() >= batch.next_offset]
+        if not fresh:
+            return batch
+        self._kept += fresh
+        self._add(batch, fresh)
+        is_due = self._clock() - self._begun_at >= self._pace.commit_interval_seconds
+        is_full = batch.size >= self._pace.batch_rows or len(self._kept) >= self._pace.kept_records
+        return self._write(batch) if is_due or is_full else batch
+
+    def _add(self, batch: Batch, messages: Sequence[Message]) -> None:
+        """Make rows; of a record that gives none with `fail`, write what comes before it.
+
+        Raises:
+            RecordFailed: of that record.
+        """
+        try:
+            self._maker.add(messages, batch)
+        except RecordFailed as error:
+            self._write(batch.up_to(error.offset))
+            raise
+
+    # --- writing: B4, B5 ------------------------------------------------------------------------
+
+    def _write(self, batch: Batch) -> Batch:
+        """Write a batch and return the next one, which is empty."""
+        while batch.next_offset != batch.claim.next_offset:
+            try:
+                self._store.write([batch])
+            except DatabaseAway as error:
+                self._events.warning("database_away", error=str(error))
+                batch = self._again(batch)
+                continue
+            except Overtaken as error:
+                raise InstanceFenced(
+                    f"{self._partition}: another attempt has claimed it, and goes on"
+                ) from error
+            except RowRefused as error:
+                self._write(batch.up_to(error.offset))
+                raise RecordFailed(str(error), offset=error.offset) from error
+            failpoints.hit("persister.after_commit")
+            self.written += batch.size
+            batch = self._next(batch.claim, batch.next_offset)
+        self._kept.clear()
+        self._begun_at = self._clock()
+        return batch
+
+    def _again(self, before: Batch) -> Batch:
+        """Claim, which tells what was written, and make the rows of the rest again."""
+        batch = self._claimed()
+        if batch.next_offset >= before.next_offset:
+            self.written += before.size
+            return self._next(batch.claim, batch.next_offset)
+        self._kept = [message for message in self._kept if message.offset() >= batch.next_offset]
+        if self._kept:
+            self._add(batch, self._kept)
+        batch.next_offset = before.next_offset
+        return batch
+
+    def _next(self, claim: Claim, position: int) -> Batch:
+        """Return the batch behind what is in the database."""
+        self._confirmed = position
+        return self._maker.empty(replace(claim, next_offset=position), position)
+
+
+def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:
+    """Raise if records between the tables' position and the range would be left out.
+
+    Raises:
+        RunError: names both.
+    """
+    if position < start:
+        raise RunError(
+            f"{partition}: the tables hold what comes before offset {position}, and the range "
+            f"begins at {start}: the records between would never be written. Start a job with "
+            f"--from '{partition}={position}', or set the position: eosframework positions set APP "
+            f"--tables '{partition}={start}'"
+        )

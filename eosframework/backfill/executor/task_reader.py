@@ -1,0 +1,80 @@
+"""A task reads its ranges of the log itself, as a live one does, where Spark has nothing to sort.
+
+Ends are fixed and `read_committed`, so every attempt finds the same records behind a position.
+What a task takes from several partitions it takes in the order of a live task with all its input at
+hand: no partition is idle before it is read to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+
+from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.chunk import Run
+from eosframework.backfill.executor.ownership import PATIENCE_SECONDS
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.processing.input_queues import Pending, TimeOf, TimestampQueue
+from eosframework.records import TopicPartition
+
+Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
+"""Gives a task's rows in its order, from its positions on or from before them."""
+
+TAKEN_RECORDS = 2000
+"""At most so many of one partition in a row, when several are merged."""
+
+
+@contextmanager
+def reading(equipment: Equipment) -> Generator[Rows]:
+    """Give what reads a task's ranges; after the block nothing of it is connected any more.
+
+    Its rows raise PositionLost where retention removed what is to be read, and ClusterUnreachable
+    where brokers stay away.
+    """
+    with ExitStack() as opened:
+
+        def read(positions: Mapping[TopicPartition, int]) -> Iterator[Run]:
+            lanes: dict[TopicPartition, Iterator[Run]] = {}
+            for partition in equipment.compiled.in_turn(equipment.ends):
+                range_ = positions[partition], equipment.ends[partition]
+                lanes[partition] = opened.enter_context(
+                    closing(
+                        read_ranges(
+                            equipment.settings.kafka,
+                            {partition: range_},
+                            patience_seconds=PATIENCE_SECONDS,
+                        )
+                    )
+                )
+            if len(lanes) == 1:
+                return next(iter(lanes.values()))
+            sources = equipment.compiled.sources
+            return merged(lanes, {p: sources[p.topic].time_of for p in lanes})
+
+        yield read
+
+
+def merged(
+    lanes: Mapping[TopicPartition, Iterator[Run]], time_of: Mapping[TopicPartition, TimeOf]
+) -> Iterator[Run]:
+    """Yield the records of several partitions in the order in which a live task takes them.
+
+    Args:
+        lanes: the records of each partition, in the order of their offsets.
+        time_of: by partition, the one first whose records of the same time come first.
+    """
+    queue = TimestampQueue(time_of, 0.0, lambda: 0.0)
+    left, waiting, read_to = dict(lanes), dict.fromkeys(lanes, 0), dict.fromkeys(lanes, 0)
+    while left or queue.is_ready():
+        for partition in [p for p in left if not waiting[p]]:
+            if (run := next(left[partition], None)) is None:
+                del left[partition]
+                queue.reached_end(partition, read_to[partition])
+            else:
+                queue.add(Pending(*run, None))
+                waiting[partition] = len(run[1])
+                read_to[partition] = run[1][-1].offset() + 1
+        while queue.is_ready():
+            taken = queue.take(TAKEN_RECORDS)
+            waiting[taken.partition] -= len(taken.messages)
+            yield taken.partition, taken.messages

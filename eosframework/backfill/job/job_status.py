@@ -1,0 +1,218 @@
+"""How far a job is: what its tasks have committed, how fast that goes, and when it will be done.
+
+A task's positions tell how much of its range is done where all of it is read from Kafka by
+offsets. Rows of files and of the application's own topics are numbered as they come, so of these
+only the number so far is known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eosframework.backfill.job.job_entry import Job, TaskProgress
+from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.stages import Stage, stages
+from eosframework.records import TopicPartition
+from eosframework.topology.graph.graph import Graph
+
+RATE_SECONDS = 60.0
+"""Over how long a rate is taken, once a job has been watched for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task.
+
+    Args:
+        records: of its input, so far.
+        done: offsets of its range that are behind it; None: they have no known number.
+        total: offsets of its range; likewise.
+        written_at: when it last committed, in milliseconds since the epoch; None: never.
+    """
+
+    sub_topology: str
+    partition: int
+    records: int
+    done: int | None
+    total: int | None
+    complete: bool
+    late: int
+    skipped: int
+    dead_letters: int
+    written_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """One stage with its tasks.
+
+    Args:
+        per_second: records; None: not known, or nothing is running.
+        seconds_left: None: not known.
+    """
+
+    name: str
+    tasks: Sequence[TaskStatus]
+    per_second: float | None
+    seconds_left: float | None
+
+    @property
+    def records(self) -> int:
+        """Of the input, so far."""
+        return sum(task.records for task in self.tasks)
+
+    @property
+    def done(self) -> int | None:
+        """Offsets behind its tasks; None: of one of them they are not known."""
+        return _sum([task.done for task in self.tasks])
+
+    @property
+    def total(self) -> int | None:
+        """Offsets of its range; None: of a task they are not known."""
+        return _sum([task.total for task in self.tasks])
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of its tasks are; a job of another topology has none of them."""
+        return bool(self.tasks) and all(task.complete for task in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job with its stages, in the order in which they run.
+
+    Args:
+        tables: whether they have all rows; None: it fills none.
+    """
+
+    job: Job
+    stages: Sequence[StageStatus]
+    tables: bool | None
+    cut_over_at: int | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all stages are, that of the tables too."""
+        return self.tables is not False and all(stage.complete for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What a stage had done at a moment."""
+
+    seconds: float
+    records: int
+    done: int
+
+
+class Watching:
+    """Makes statuses of snapshots of one job, with rates from those before.
+
+    Args:
+        graph: of the application.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._samples: dict[str, deque[_Sample]] = {}
+
+    def look(self, state: JobState, now_seconds: float) -> JobStatus:
+        """Return how far the job is.
+
+        Args:
+            state: as the registry has it.
+            now_seconds: since the epoch.
+        """
+        found: list[StageStatus] = []
+        began_ms = state.job.created_at
+        for stage in stages(self._graph, _task_counts(self._graph, state.job), state.job.files):
+            tasks = [_task(stage, number, state) for number in range(stage.partitions)]
+            found.append(self._stage(stage.name, tasks, began_ms, now_seconds))
+            if found[-1].complete:
+                self._samples.pop(stage.name, None)
+            began_ms = max([began_ms, *(task.written_at or 0 for task in tasks)])
+        tables = state.tables_at is not None if self._graph.persisters else None
+        return JobStatus(state.job, found, tables, state.cut_over_at)
+
+    def _stage(
+        self, name: str, tasks: Sequence[TaskStatus], began_ms: int, now_seconds: float
+    ) -> StageStatus:
+        bare = StageStatus(name, tasks, None, None)
+        if bare.complete or not bare.records:
+            return bare
+        now = _Sample(now_seconds, bare.records, bare.done or 0)
+        samples = self._samples.setdefault(name, deque())
+        while samples and samples[0].seconds < now_seconds - RATE_SECONDS:
+            samples.popleft()
+        samples.append(now)
+        first = samples[0]
+        if len(samples) == 1 or now.records == first.records:
+            last_ms = max(task.written_at or 0 for task in tasks)
+            if now_seconds - last_ms / 1000 > RATE_SECONDS:
+                return bare
+            first, now = _Sample(began_ms / 1000, 0, 0), _Sample(last_ms / 1000, *_counts(now))
+        return _with_rate(bare, first, now)
+
+
+def _counts(sample: _Sample) -> tuple[int, int]:
+    return sample.records, sample.done
+
+
+def _with_rate(stage: StageStatus, first: _Sample, now: _Sample) -> StageStatus:
+    seconds = now.seconds - first.seconds
+    if seconds <= 0:
+        return stage
+    left = None
+    if stage.total is not None and now.done > first.done:
+        left = (stage.total - now.done) * seconds / (now.done - first.done)
+    return StageStatus(stage.name, stage.tasks, (now.records - first.records) / seconds, left)
+
+
+def _task(stage: Stage, number: int, state: JobState) -> TaskStatus:
+    progress = state.tasks.get((stage.name, number))
+    total, done = _offsets(stage, number, state, progress)
+    return TaskStatus(
+        sub_topology=stage.name,
+        partition=number,
+        records=0 if progress is None else progress.records,
+        done=done,
+        total=total,
+        complete=progress is not None and progress.complete,
+        late=0 if progress is None else progress.late,
+        skipped=0 if progress is None else progress.skipped,
+        dead_letters=0 if progress is None else progress.dead_letters,
+        written_at=None if progress is None else progress.written_at,
+    )
+
+
+def _offsets(
+    stage: Stage, number: int, state: JobState, progress: TaskProgress | None
+) -> tuple[int | None, int | None]:
+    """Return how many offsets a task has to pass and has passed, where these are known."""
+    if any(topic in stage.files or topic not in state.job.ranges for topic in stage.topics):
+        return None, None
+    positions: Mapping[TopicPartition, int] = {} if progress is None else progress.by_partition()
+    total = done = 0
+    for topic in stage.topics:
+        range_ = state.job.ranges[topic][number]
+        position = positions.get(TopicPartition(topic, number), range_.first)
+        total += range_.end - range_.first
+        done += min(position, range_.end) - range_.first
+    return total, total if progress is not None and progress.complete else done
+
+
+def _task_counts(graph: Graph, job: Job) -> dict[str, int]:
+    """Return how many tasks each sub-topology has, as the job fixed it."""
+    counts = {topic: len(found) for topic, found in {**job.ranges, **job.own_starts}.items()}
+    counts |= {topic: files.partitions for topic, files in job.files.items()}
+    return {
+        part.name: max(counts.get(source.topic, 0) for source in part.sources)
+        for part in graph.sub_topologies
+    }
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

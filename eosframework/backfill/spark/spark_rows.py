@@ -1,0 +1,189 @@
+"""Rows of Spark as the messages that a task runs, task by task.
+
+A stage's DataFrame has the columns of `ROW_SCHEMA`. Rows of a task are next to each other and in
+the order in which the task takes them. A row without an offset gets one by its place: how many of
+its topic came before it in its task. That is repeatable, because the input is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice, repeat
+from typing import TYPE_CHECKING, Any, cast
+
+from eosframework.backfill.spark.arrow_batches import RecordBatch
+from eosframework.records import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW_SCHEMA = (
+    "topic string, partition int, offset bigint, timestamp bigint, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+"""Of a stage's rows: `partition` is the task's number, `timestamp` is in milliseconds since the
+epoch, an `offset` that is null is counted."""
+
+WRITER_HEADER = "eosframework-backfill"
+"""Header of records that a backfill writes into a topic of the application's own: the task that
+wrote them. Records of one writer are in its order; those of several are merged by time."""
+
+RUN_RECORDS = 2000
+"""Messages that are made at once; with many more, garbage collection takes longer than they do."""
+
+Header = tuple[str, "bytes | None"]
+
+
+class RowMessage(tuple[str, int, int, "bytes | None", "bytes | None", int, "list[Header] | None"]):
+    """A row as a message: topic, partition, offset, key, value, timestamp, headers.
+
+    A tuple, because nothing else is made as fast, a message of confluent_kafka included.
+    """
+
+    __slots__ = ()
+
+    def topic(self) -> str:
+        """The topic it was read from, or that its file stands for."""
+        return self[0]
+
+    def partition(self) -> int:
+        """The task's partition."""
+        return self[1]
+
+    def offset(self) -> int:
+        """Its offset, or its place among those of its topic in this task."""
+        return self[2]
+
+    def key(self) -> bytes | None:
+        """The encoded key."""
+        return self[3]
+
+    def value(self) -> bytes | None:
+        """The encoded value."""
+        return self[4]
+
+    def timestamp(self) -> tuple[int, int]:
+        """The timestamp's type, and the timestamp in milliseconds."""
+        return 1, self[5]
+
+    def headers(self) -> list[Header] | None:
+        """The headers in order, or None where there are none."""
+        return self[6]
+
+
+Runs = Iterator[tuple[TopicPartition, Sequence[RowMessage]]]
+"""Rows that lie next to each other, of one source partition each."""
+
+
+def runs(
+    batches: Iterable[RecordBatch], *, own_topics: frozenset[str] = frozenset()
+) -> Iterator[tuple[int, Runs]]:
+    """Yield each task's partition number with its rows; those of one task before the next one's.
+
+    What is left of a task's rows when the next task is asked for is passed over.
+
+    Args:
+        batches: with the columns of `ROW_SCHEMA`.
+        own_topics: whose records carry `WRITER_HEADER`; it is taken off.
+    """
+    counts = Counts()
+    of_all = (run for batch in batches for run in runs_of(batch, counts, own_topics=own_topics))
+    return groupby(of_all, key=_task)
+
+
+def empty_rows(spark: SparkSession) -> DataFrame:
+    """Return a DataFrame of `ROW_SCHEMA` with nothing in it."""
+    return cast(Any, spark).createDataFrame([], ROW_SCHEMA)
+
+
+def _task(run: tuple[TopicPartition, Sequence[RowMessage]]) -> int:
+    return run[0].partition
+
+
+class Counts:
+    """How many rows without an offset there were of each topic, in the task whose rows come."""
+
+    def __init__(self) -> None:
+        self._task: int | None = None
+        self._by_topic: dict[str, int] = {}
+
+    def take(self, source: TopicPartition, rows: int) -> range:
+        """Return the offsets of the next rows of a source."""
+        if source.partition != self._task:
+            self._task, self._by_topic = source.partition, {}
+        first = self._by_topic.get(source.topic, 0)
+        self._by_topic[source.topic] = first + rows
+        return range(first, first + rows)
+
+
+def runs_of(
+    batch: RecordBatch, counts: Counts, *, own_topics: frozenset[str] = frozenset()
+) -> Runs:
+    """Yield the rows of one batch, in its order; see `runs`."""
+    stretches = _stretches(batch)
+    offsets: list[int] = batch.column("offset").to_pylist()
+    if batch.column("offset").null_count:
+        offsets = _with_counted(offsets, stretches, counts)
+    one = stretches[0][0] if len(stretches) == 1 else None
+    rows = map(
+        RowMessage,
+        cast(
+            "Iterator[Any]",
+            zip(
+                repeat(one.topic) if one else batch.column("topic").to_pylist(),
+                repeat(one.partition) if one else batch.column("partition").to_pylist(),
+                offsets,
+                batch.column("key").to_pylist(),
+                batch.column("value").to_pylist(),
+                batch.column("timestamp").to_pylist(),
+                _headers(batch, own_topics),
+                strict=False,
+            ),
+        ),
+    )
+    for source, count in stretches:
+        for first in range(0, count, RUN_RECORDS):
+            yield source, list(islice(rows, min(RUN_RECORDS, count - first)))
+
+
+def _stretches(batch: RecordBatch) -> list[tuple[TopicPartition, int]]:
+    """Return how many rows of which source partition lie next to each other, in order."""
+    topics, partitions = batch.column("topic"), batch.column("partition")
+    if len(topics.unique()) <= 1 and len(partitions.unique()) <= 1:
+        count = batch.num_rows
+        return [(TopicPartition(topics[0].as_py(), partitions[0].as_py()), count)] if count else []
+    pairs = groupby(zip(topics.to_pylist(), partitions.to_pylist(), strict=True))
+    return [(TopicPartition(*pair), sum(1 for _ in rows)) for pair, rows in pairs]
+
+
+def _with_counted(
+    offsets: Sequence[int | None],
+    stretches: Iterable[tuple[TopicPartition, int]],
+    counts: Counts,
+) -> list[int]:
+    """Return the offsets of all rows; those that are null are counted."""
+    found: list[int] = []
+    for source, count in stretches:
+        first = offsets[len(found)]
+        known = offsets[len(found) : len(found) + count]
+        found += counts.take(source, count) if first is None else cast("list[int]", known)
+    return found
+
+
+def _headers(batch: RecordBatch, own_topics: frozenset[str]) -> Iterable[list[Header] | None]:
+    column = batch.column("headers")
+    if len(column.flatten()) == 0:
+        return repeat(None)
+    lists: list[list[dict[str, Any]] | None] = column.to_pylist()
+    headers = [[(h["key"], h["value"]) for h in one] if one else None for one in lists]
+    if own_topics.isdisjoint(batch.column("topic").unique().to_pylist()):
+        return headers
+    topics: list[str] = batch.column("topic").to_pylist()
+    return [
+        _without_writer(one) if one is not None and topic in own_topics else one
+        for topic, one in zip(topics, headers, strict=True)
+    ]
+
+
+def _without_writer(headers: list[Header]) -> list[Header] | None:
+    return [header for header in headers if header[0] != WRITER_HEADER] or None

@@ -1,0 +1,421 @@
+"""Questions to the cluster and topics made on it: blocking, each within one deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import (
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ConfigurationError, StartRefused
+from eosframework.kafka.admin.metadata import (
+    GroupFacts,
+    TopicFacts,
+    Values,
+    group_facts,
+    operation_names,
+    setting_values,
+    topic_facts,
+)
+from eosframework.kafka.admin.requests import (
+    DENIED,
+    TAKE_A_MOMENT,
+    UNANSWERED,
+    AccessDenied,
+    Asking,
+)
+from eosframework.kafka.client.positions import committed_position
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.records import Position, TopicPartition
+
+_NOT_YET = TAKE_A_MOMENT | {
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._WAIT_COORD,  # noqa: SLF001
+}
+_DENIED: Any = object()
+"""Stands for the description of a topic that may not be described."""
+
+_TURN_SECONDS = 0.5
+_COMMITTED_TURN_SECONDS = 2.0
+"""Ctrl-C is noticed after as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicToCreate:
+    """A topic that is missing.
+
+    Args:
+        replication_factor: None: the cluster's default.
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int | None = None
+    config: Mapping[str, str] | None = None
+
+
+class ClusterAdmin(Asking):
+    """Asks one cluster. Every method raises ClusterUnreachable if nobody answers in time."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(settings)
+        self._readers: dict[tuple[str, bool], Consumer] = {}
+
+    def cluster_id(self) -> str:
+        """Return the id that the cluster got when it was formatted, as any broker tells it.
+
+        `describe_cluster` tells it too, but waits for the one broker that librdkafka takes for the
+        controller: where that one has just died, for as long as its session lasts.
+        """
+        deadline = time.monotonic() + self._deadline_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(KafkaException):
+                return str(self._client.cluster_id(timeout=min(left, _TURN_SECONDS)))
+            self._client.poll(0)
+        raise self._unreachable()
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics that this principal may describe."""
+        deadline = time.monotonic() + self._deadline_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(KafkaException):
+                return sorted(self._client.list_topics(timeout=left).topics)
+            self._client.poll(0)
+        raise self._unreachable()
+
+    def allowed_on_cluster(self) -> frozenset[str] | None:
+        """Return what this principal may do with the cluster itself; None: brokers do not say."""
+
+        def ask(request_timeout: float) -> Any:
+            return self._client.describe_cluster(
+                include_authorized_operations=True, request_timeout=request_timeout
+            )
+
+        return operation_names(self._ask(ask).authorized_operations)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Return the facts of each topic, also of those that do not exist."""
+        return {name: facts for name, facts in self._described(names).items() if facts is not None}
+
+    def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts | None]:
+        """Return the facts of each topic; None where this principal may not describe it."""
+        return self._described(names, {KafkaError.TOPIC_AUTHORIZATION_FAILED: _DENIED})
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic that exists."""
+        if not (wanted := sorted(set(names))):
+            return {}
+        described = self._ask_each(
+            lambda timeout: self._client.describe_topics(
+                TopicCollection(wanted), request_timeout=timeout
+            ),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+        )
+        return {name: len(found.partitions) for name, found in described.items() if found}
+
+    def broker_settings(self) -> dict[int, Values | None]:
+        """Return the settings of each broker; None where they may not be read, or it hangs."""
+        brokers = self._ask(self._client.describe_cluster).nodes
+        resources = [
+            ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
+        ]
+        answers = self._ask_each(
+            # A call takes one broker at most (rd_kafka_DescribeConfigs); all wait at the same time.
+            lambda timeout: {
+                resource: answer
+                for one in resources
+                for resource, answer in self._client.describe_configs(
+                    [one], request_timeout=timeout
+                ).items()
+            },
+            absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED, *UNANSWERED),
+        )
+        return {
+            int(resource.name): setting_values(entries) for resource, entries in answers.items()
+        }
+
+    def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:
+        """Create those that do not exist and return their names.
+
+        Raises:
+            ConfigurationError: the cluster does not take one of them; says why.
+        """
+        if not topics:
+            return []
+        wanted = [
+            NewTopic(
+                topic.name,
+                topic.partitions,
+                -1 if topic.replication_factor is None else topic.replication_factor,
+                config=dict(topic.config or {}),
+            )
+            for topic in topics
+        ]
+        created = self._futures(
+            lambda timeout: self._client.create_topics(wanted, request_timeout=timeout)
+        )
+        names: list[str] = []
+        for name, future in created.items():
+            try:
+                self._result(future)
+                names.append(name)
+            except KafkaException as error:
+                if error.args[0].code() in UNANSWERED:
+                    raise self._explained(error) from error
+                if error.args[0].code() in DENIED:
+                    raise StartRefused(
+                        f"topic {name!r} may not be created; grant Create on it, or have it "
+                        f"created by somebody who may (`eosframework plan APP` tells how)"
+                    ) from error
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConfigurationError(_not_created(name, error.args[0])) from error
+        self._wait_until_described(names)
+        return names
+
+    def grow_topics(self, counts: Mapping[str, int]) -> None:
+        """Give topics partitions up to a number; one that has as many already is no error.
+
+        Raises:
+            StartRefused: this principal may not alter one of them.
+        """
+        wanted = [NewPartitions(name, count) for name, count in counts.items()]
+        if not wanted:
+            return
+        try:
+            self._ask_each(
+                lambda timeout: self._client.create_partitions(wanted, request_timeout=timeout),
+                absent=(KafkaError.INVALID_PARTITIONS,),
+            )
+        except AccessDenied as error:
+            raise StartRefused(
+                f"topic {error.name!r} may not be given more partitions; grant Alter on it, or "
+                f"have `eosframework apply APP` run by somebody who may"
+            ) from error
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics; one that does not exist is no error."""
+        self._ask_each(
+            lambda timeout: self._client.delete_topics(list(names), request_timeout=timeout),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+        )
+
+    def delete_group(self, group: str) -> bool:
+        """Delete a group; one that does not exist is no error.
+
+        Returns:
+            False: the group has members, so the broker refused.
+        """
+        try:
+            self._ask_each(
+                lambda timeout: self._client.delete_consumer_groups(
+                    [group], request_timeout=timeout
+                ),
+                absent=(KafkaError.GROUP_ID_NOT_FOUND,),
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
+
+    def describe_group(self, group: str) -> GroupFacts:
+        """Return the live members of a consumer group, and what this principal may do with it."""
+        described = self._ask_each(
+            lambda timeout: self._client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=timeout
+            ),
+            absent=(KafkaError.GROUP_ID_NOT_FOUND,),
+        )[group]
+        return group_facts(described)
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
+    ) -> list[Position]:
+        """Return the committed positions of a group, whether it has members or not.
+
+        `stable` waits for transactions in doubt.
+        """
+        wanted = [KafkaTopicPartition(topic, number) for topic, number in partitions]
+        if not wanted:
+            return []
+        deadline = time.monotonic() + self._deadline_seconds
+        consumer = self._reader_of(group, stable=stable)
+        while True:
+            try:
+                return [committed_position(entry) for entry in _committed(consumer, wanted)]
+            except KafkaException as error:
+                code = error.args[0].code()
+                self._client.poll(0)
+                if code not in _NOT_YET or time.monotonic() > deadline:
+                    raise self._explained(error) from error
+
+    def _reader_of(self, group: str, *, stable: bool) -> Consumer:
+        """Return a consumer that is no member of the group and asks in its name.
+
+        The admin client's own question (list_consumer_group_offsets) ends the process with a
+        segmentation fault when the coordinator is just moving or starting (librdkafka #5040).
+        """
+        if (group, stable) not in self._readers:
+            properties = client_properties(self._settings, Role.CONSUMER)
+            isolation = "read_committed" if stable else "read_uncommitted"
+            properties |= {"group.id": group, "isolation.level": isolation}
+            properties["error_cb"] = self._remember
+            self._readers[group, stable] = new_client(Consumer, properties)
+        return self._readers[group, stable]
+
+    def commit(self, group: str, positions: Sequence[Position]) -> None:
+        """Set the committed positions of a group that has no members.
+
+        Raises:
+            ConfigurationError: the group has members, or a partition does not exist.
+        """
+        wanted = [
+            KafkaTopicPartition(p.topic, p.partition, p.offset or 0, metadata=p.metadata)
+            for p in positions
+        ]
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        try:
+            answer = self._ask_each(
+                lambda timeout: self._client.alter_consumer_group_offsets(
+                    request, request_timeout=timeout
+                )
+            )[group]
+        except KafkaException as error:
+            reason = error.args[0]
+            raise ConfigurationError(
+                f"positions of group {group!r} were not set: {reason.str()}; "
+                f"stop its workers and try again"
+            ) from error
+        for entry in answer.topic_partitions:
+            if entry.error:
+                raise ConfigurationError(
+                    f"position of {entry.topic}[{entry.partition}] of group {group!r} was not "
+                    f"set: {entry.error.str()}"
+                )
+
+    def log_bounds(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset and the last stable one of each partition."""
+        first = self._offsets(partitions, OffsetSpec.earliest())
+        last = self._offsets(partitions, OffsetSpec.latest())
+        return {partition: (first[partition], last[partition]) for partition in partitions}
+
+    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record, of open transactions too, of each partition."""
+        return self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], moment: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return where each partition has the first record that is not older than `moment`.
+
+        Args:
+            partitions: those that are asked about.
+            moment: in milliseconds since the epoch; records count by their own timestamps.
+
+        Returns:
+            None where every record is older.
+        """
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(moment))
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def topic_setting(self, names: Iterable[str], setting: str) -> dict[str, str | None]:
+        """Return a setting of each topic; None where it does not exist or cannot be read."""
+        found = self._topic_values(sorted(set(names)))
+        return {name: (values or {}).get(setting) for name, values in found.items()}
+
+    def _offsets(
+        self,
+        partitions: Sequence[TopicPartition],
+        spec: Any,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        wanted = {KafkaTopicPartition(topic, number): spec for topic, number in partitions}
+        answers = self._ask_each(
+            lambda timeout: self._client.list_offsets(
+                wanted, isolation_level=isolation_level, request_timeout=timeout
+            )
+        )
+        if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
+            raise self._unreachable()  # librdkafka says so of a broker that went away meanwhile
+        return {
+            TopicPartition(entry.topic, entry.partition): answer.offset
+            for entry, answer in answers.items()
+        }
+
+    def _described(
+        self, names: Iterable[str], instead: Mapping[int, Any] | None = None
+    ) -> dict[str, TopicFacts | None]:
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        described = self._ask_each(
+            lambda timeout: self._client.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
+            ),
+            absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
+            instead=instead,
+        )
+        there = [name for name, found in described.items() if found not in (None, _DENIED)]
+        values = self._topic_values(there)
+        return {
+            name: None if topic is _DENIED else topic_facts(topic, values.get(name))
+            for name, topic in described.items()
+        }
+
+    def _topic_values(self, names: Sequence[str]) -> dict[str, Values | None]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        answers = self._ask_each(
+            lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
+            absent=(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART),
+        )
+        return {resource.name: setting_values(entries) for resource, entries in answers.items()}
+
+    def _wait_until_described(self, names: Sequence[str]) -> None:
+        """Return once brokers describe new topics: they learn of them a moment later."""
+        deadline = time.monotonic() + self._deadline_seconds
+        while time.monotonic() < deadline:
+            if all(facts.exists for facts in self.describe_topics(names).values()):
+                return
+            time.sleep(0.02)
+        raise self._unreachable()
+
+
+def _committed(consumer: Consumer, wanted: list[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
+    answers = consumer.committed(wanted, timeout=_COMMITTED_TURN_SECONDS)
+    consumer.poll(0)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return answers
+
+
+def _not_created(name: str, error: KafkaError) -> str:
+    return (
+        f"topic {name!r} was not created: {error.str()}; "
+        f"set topics.partitions and topics.replication_factor to what the cluster takes"
+    )

@@ -1,0 +1,79 @@
+"""Topics that outputs name and that do not exist, after brokers were asked to create them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import EosError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.client.writer import create_by_use
+
+LOOK_SECONDS = 0.01
+CREATION_SECONDS = 5.0
+
+ASK_AGAIN_SECONDS = 5.0
+"""So long a topic that is missing counts as missing without another request."""
+
+MOST_MISSING = 1000
+"""So many of them are remembered."""
+
+
+def missing_topics(
+    settings: KafkaSettings, admin: ClusterAdmin, topics: Iterable[str]
+) -> list[str]:
+    """Return those topics that do not exist, after asking brokers to create them.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+    """
+    missing = _not_there(admin, sorted(topics))
+    if missing and _may_create_by_use(admin):
+        deadline = time.monotonic() + CREATION_SECONDS
+        create_by_use(settings, missing, CREATION_SECONDS)
+        while missing and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            missing = _not_there(admin, missing)
+    return missing
+
+
+class ChosenTopics:
+    """Tells whether a topic that a function chose is missing.
+
+    A producer waits for a topic that it does not know until its records expire, and then they are
+    produced again: without this a single record would hold its partition up for ever.
+    """
+
+    def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
+        self._settings, self._admin = settings, admin
+        self._missing_since: dict[str, float] = {}
+
+    def is_missing(self, topic: str) -> bool:
+        """Tell whether a topic does not exist; False where that cannot be found out."""
+        now = time.monotonic()
+        since = self._missing_since.get(topic)
+        if since is not None and now - since < ASK_AGAIN_SECONDS:
+            return True
+        try:
+            is_missing = bool(missing_topics(self._settings, self._admin, [topic]))
+        except EosError:
+            # What the brokers do not answer now is no fault of the record.
+            return False
+        if is_missing:
+            if len(self._missing_since) >= MOST_MISSING:
+                self._missing_since.clear()
+            self._missing_since[topic] = time.monotonic()
+        return is_missing
+
+
+def _not_there(admin: ClusterAdmin, topics: Sequence[str]) -> list[str]:
+    return [name for name, found in admin.describe_topics(topics).items() if not found.exists]
+
+
+def _may_create_by_use(admin: ClusterAdmin) -> bool:
+    # Where the settings may not be read, they may be set to.
+    return any(
+        values is None or values.get("auto.create.topics.enable") == "true"
+        for values in admin.broker_settings().values()
+    )

@@ -1,0 +1,205 @@
+"""How questions to a cluster are put: blocking, each within one deadline, failures explained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, EosError, StartRefused
+from eosframework.kafka.client.background import discard_admin
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+
+Answer = TypeVar("Answer")
+Key = TypeVar("Key")
+
+UNANSWERED = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._NOENT,  # noqa: SLF001
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""Nobody who could answer did; _NOENT: librdkafka knows no leader of a partition."""
+_REFUSED = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+"""What an ACL is missing on."""
+
+TAKE_A_MOMENT = {
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+"""What a cluster answers that has just started, moved a leader or created the topic."""
+
+
+QUESTION_FAILED = (EosError, KafkaException)
+"""What a question ends with that has no answer."""
+
+
+class AccessDenied(StartRefused):
+    """This principal may not even describe a resource.
+
+    Args:
+        kind: topic, group or cluster.
+        name: of the resource; None: the cluster.
+    """
+
+    def __init__(self, message: str, kind: str, name: str | None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.name = name
+
+
+class Asking:
+    """Puts questions to one cluster; raises ClusterUnreachable if nobody answers in time.
+
+    The next question after one without an answer is put by a new client. One of librdkafka whose
+    connection broke while it was idle may not connect again for a question to a group's
+    coordinator, however often it is asked, until another of its connections changes (seen, 2.16).
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._deadline_seconds = settings.request_timeout_seconds
+        self._last_error: KafkaError | None = None
+        self._connected: Any = None
+
+    @property
+    def _client(self) -> Any:
+        """The client; of any type, since the stubs leave the futures' results open."""
+        if self._connected is None:
+            properties = client_properties(self._settings, Role.ADMIN)
+            properties["error_cb"] = self._remember
+            self._connected = new_client(AdminClient, properties)
+        return self._connected
+
+    def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
+        """Return the one answer of a call."""
+        future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
+        try:
+            return self._result(future)
+        except KafkaException as error:
+            raise self._explained(error) from error
+
+    def _ask_each(
+        self,
+        call: Callable[[float], Mapping[Key, Future[Any]]],
+        absent: Sequence[int] = (),
+        instead: Mapping[int, Any] | None = None,
+    ) -> dict[Key, Any]:
+        """Return the answer for each key; None where it is one of the codes in `absent`.
+
+        Args:
+            call: puts the question, with a timeout in seconds.
+            absent: codes of errors.
+            instead: what stands for other errors, by code.
+        """
+        instead = {**dict.fromkeys(absent), **(instead or {})}
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            answers: dict[Key, Any] = {}
+            key: Key | None = None
+            try:
+                for key, future in self._futures(call).items():
+                    try:
+                        answers[key] = self._result(future)
+                    except KafkaException as error:
+                        if error.args[0].code() not in instead:
+                            raise
+                        answers[key] = instead[error.args[0].code()]
+                return answers
+            except KafkaException as error:
+                again = error.args[0].code() in TAKE_A_MOMENT
+                if not again or time.monotonic() > deadline:
+                    raise self._explained(error, about=key) from error
+                time.sleep(0.1)
+                self._look_for_leaders(deadline)
+
+    def _look_for_leaders(self, deadline: float) -> None:
+        """Read the metadata again: librdkafka's ListOffsets goes on asking under an old epoch."""
+        with suppress(KafkaException):
+            self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
+
+    def _futures(
+        self, call: Callable[[float], Mapping[Key, Future[Answer]]]
+    ) -> Mapping[Key, Future[Answer]]:
+        return call(self._deadline_seconds)
+
+    def _result(self, future: Future[Answer]) -> Answer:
+        """Wait for an answer, serving librdkafka's log and error callbacks meanwhile."""
+        deadline = time.monotonic() + self._deadline_seconds + 1
+        while not future.done():
+            if time.monotonic() > deadline:
+                raise self._unreachable()
+            wait([future], timeout=0.05)
+            self._client.poll(0)
+        return future.result()
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def _explained(self, error: KafkaException, about: object = None) -> Exception:
+        """Return what a failed question about a topic or a group means for the user."""
+        if kind := DENIED.get(error.args[0].code()):
+            return _denied(kind, about)
+        codes = {error.args[0].code()}
+        if self._last_error is not None:
+            codes.add(self._last_error.code())
+        if codes & UNANSWERED:
+            return self._unreachable()
+        return error
+
+    def _unreachable(self) -> ClusterUnreachable:
+        if self._connected is not None:
+            self._connected.poll(0)
+            discard_admin(self._connected)
+            self._connected = None
+        last, self._last_error = self._last_error, None
+        reason = f" (last error: {last.str()})" if last else ""
+        servers = self._settings.bootstrap_servers
+        if last and (last.code() in _REFUSED or "SSL" in (last.str() or "")):
+            return ClusterUnreachable(
+                f"the brokers at {servers} refused the connection{reason}; correct the "
+                f"security.protocol, sasl and ssl entries of kafka.properties"
+            )
+        return ClusterUnreachable(
+            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
+            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
+        )
+
+
+def _denied(kind: str, about: object) -> AccessDenied:
+    name: str | None = None
+    if kind == "cluster":
+        what, needed = "the cluster", "Describe and DescribeConfigs on the cluster"
+    else:
+        name = str(getattr(about, "topic", None) or getattr(about, "name", None) or about)
+        what = f"{kind} {name!r}"
+        needed = f"Describe on {what}"
+    return AccessDenied(
+        f"{what} may not be described by this principal; grant {needed} "
+        f"(`eosframework plan APP`, run by somebody who may, lists every ACL a worker needs)",
+        kind,
+        name,
+    )

@@ -1,0 +1,1 @@
+"""librdkafka clients: properties, callbacks, statistics, and threads for blocking calls."""

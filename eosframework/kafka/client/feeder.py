@@ -1,0 +1,102 @@
+"""Writes given records into a topic at a given rate: an idempotent producer, no transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import RunError
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+
+FedRecord = tuple[bytes | None, bytes | None, int]
+"""Key, value, and timestamp in milliseconds since the epoch."""
+
+TURN_RECORDS = 200
+
+
+def feed(
+    settings: KafkaSettings,
+    topic: str,
+    records: Iterable[FedRecord],
+    *,
+    records_per_second: float | None = None,
+    on_turn: Callable[[int], None] = lambda fed: None,
+) -> int:
+    """Write `records` to `topic`, partitioned by key as Java's producers do.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: an existing topic.
+        records: what to write, in order.
+        records_per_second: None: as fast as the brokers take them.
+        on_turn: called every few records with the number handed over so far; may raise.
+
+    Returns:
+        How many records were written and confirmed.
+
+    Raises:
+        RunError: the cluster did not take a record.
+    """
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    properties: dict[str, Any] = {
+        **client_properties(settings, Role.PRODUCER),
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "linger.ms": 20,
+    }
+    producer = new_client(Producer, properties)
+    started = time.monotonic()
+    fed = 0
+    for fed, (key, value, timestamp) in enumerate(records, 1):
+        _produce(producer, topic, key, value, timestamp, delivered)
+        if fed % TURN_RECORDS == 0:
+            producer.poll(0)
+            _require(failed, topic)
+            on_turn(fed)
+            if records_per_second:
+                _poll_until(producer, started + fed / records_per_second)
+    unsent = producer.flush(settings.request_timeout_seconds + 20)
+    _require(failed, topic)
+    if unsent:
+        raise RunError(
+            f"{unsent} records for topic {topic!r} were not taken; are the brokers at "
+            f"{settings.bootstrap_servers} up?"
+        )
+    on_turn(fed)
+    return fed
+
+
+def _poll_until(producer: Producer, moment: float) -> None:
+    """Wait, serving delivery reports; `poll` returns with the first of them."""
+    while (rest_seconds := moment - time.monotonic()) > 0:
+        producer.poll(rest_seconds)
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int,
+    delivered: Callable[[KafkaError | None, object], None],
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, on_delivery=delivered, timestamp=timestamp)
+            return
+        except BufferError:
+            producer.poll(0.05)
+
+
+def _require(failed: list[KafkaError], topic: str) -> None:
+    if failed:
+        raise RunError(f"{len(failed)} records for topic {topic!r} were refused: {failed[0].str()}")

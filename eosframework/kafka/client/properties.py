@@ -1,0 +1,118 @@
+"""From the settings to a librdkafka client: its properties by role, and errors that help."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import yaml
+from confluent_kafka import KafkaError, KafkaException
+
+from eosframework.config import KafkaSettings
+from eosframework.config.secrets import is_secret
+from eosframework.errors import ConfigurationError
+from eosframework.process.logs import CLIENT_LOGGER
+
+Client = TypeVar("Client")
+
+CLIENT_ID = "eosframework"
+"""What every client id begins with; it tells our group members from other people's."""
+
+_REPORTED_AS = {
+    "linger.ms": "queue.buffering.max.ms",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "compression.type": "compression.codec",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "retries": "message.send.max.retries",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+}
+"""Aliases: librdkafka complains of such a value under the property's other name."""
+
+logging.getLogger(CLIENT_LOGGER).addHandler(logging.NullHandler())
+
+
+class Role(StrEnum):
+    """What a client is for. An admin client takes only what the others have in common."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    ADMIN = "admin"
+
+
+def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, Any]:
+    """Return what every client of `role` starts from; the caller adds its own on top.
+
+    Properties of other roles are left out, because librdkafka would warn of each. Its log
+    records go to the logger named `CLIENT_LOGGER`, whenever the client is polled.
+
+    Args:
+        settings: the cluster, and the properties the user passes through.
+        role: producer, consumer or admin.
+    """
+    role = Role(role)
+    names = _property_names()
+    others = {
+        name
+        for other in (Role.PRODUCER, Role.CONSUMER)
+        if other is not role
+        for name in names[other.value]
+    }
+    return {
+        "client.id": f"{CLIENT_ID}-{role}",
+        "socket.timeout.ms": max(round(settings.request_timeout_seconds * 1000), 10),
+        **{name: value for name, value in settings.properties.items() if name not in others},
+        "bootstrap.servers": settings.bootstrap_servers,
+        "logger": logging.getLogger(CLIENT_LOGGER),
+    }
+
+
+def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
+    """Return `make(properties)`, with a message that helps if a property cannot be used.
+
+    Raises:
+        ConfigurationError: names the property, and the closest one that exists.
+    """
+    try:
+        return make(dict(properties))
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() != KafkaError._INVALID_ARG:  # noqa: SLF001
+            raise
+        raise ConfigurationError(_explained(reason.str() or "", properties)) from error
+
+
+def _explained(reason: str, properties: Mapping[str, Any]) -> str:
+    reason = reason.strip()
+    if missing := re.search(r'No such configuration property: "([^"]+)"', reason):
+        name = missing[1]
+        existing = sorted({known for names in _property_names().values() for known in names})
+        close = get_close_matches(name, existing, n=3, cutoff=0.7)
+        hint = f"did you mean {' or '.join(close)}?" if close else "remove it"
+        return f"kafka.properties: librdkafka has no property {name!r}; {hint}"
+    named = re.search(r'property "([^"]+)"', reason)
+    given = [name for name in properties if named and _REPORTED_AS.get(name, name) == named[1]]
+    if given and is_secret(given[0]):
+        return (
+            f"kafka.properties: {given[0]} cannot be used: librdkafka refuses its value; correct it"
+        )
+    if given:
+        value = properties[given[0]]
+        return f"kafka.properties: {given[0]}={value!r} cannot be used: {reason}; correct it"
+    for name, value in properties.items():
+        if is_secret(name) and value:
+            reason = reason.replace(str(value), "…")
+    return f"kafka.properties cannot be used: {reason}; correct or remove it"
+
+
+@cache
+def _property_names() -> dict[str, list[str]]:
+    table = files("eosframework.kafka.client").joinpath("properties.yaml")
+    text = table.read_text(encoding="utf-8")
+    names: dict[str, list[str]] = yaml.safe_load(text)
+    return names

@@ -1,0 +1,1 @@
+"""Reading: consumers of committed records, ranges of logs, group membership."""

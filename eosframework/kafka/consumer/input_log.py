@@ -1,0 +1,400 @@
+"""The worker's consumer: a `read_committed` group member that reads where it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, cast
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
+from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.client.positions import (
+    committed_position,
+    from_kafka,
+    partitions_to_kafka,
+    to_kafka,
+)
+from eosframework.kafka.client.properties import new_client
+from eosframework.kafka.client.statistics import ClientStatistics
+from eosframework.kafka.consumer.group import GroupSettings
+from eosframework.kafka.consumer.message_batches import by_partition, error_of, sizes_of
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.kafka.consumer.rebalance import Rebalancing, Refuse
+from eosframework.kafka.taxonomy import Call, exception_for
+from eosframework.processing.ports import Fetched, RebalanceListener
+from eosframework.records import Position, TopicPartition
+
+FEW_RECORDS = 500
+"""Where so many came, their work is worth more than to wait for others."""
+
+FENCE_SECONDS = 0.5
+"""How long librdkafka may take to tell of a fence that has emptied the assignment already."""
+
+LEAVE_SECONDS = 5.0
+"""How long `close(leave=True)` waits to be let out of the group."""
+
+_BEGINNING, _END = -2, -1
+"""Timestamps by which ListOffsets means the first offset and the last stable one."""
+
+
+class KafkaInputLog:
+    """A member of a consumer group, as `processing.ports.InputLog` asks for it.
+
+    Args:
+        client: librdkafka properties that reach the cluster, and further ones of the user's.
+        group: the membership.
+        request_timeout_seconds: for the questions to brokers.
+        repositioning: the command that sets the positions, wherever they are kept.
+        statistics: looks at the consumer, for metrics; None: nobody does.
+        refuse: raises where a member must not take partitions over; None: it takes all.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        group: GroupSettings,
+        *,
+        request_timeout_seconds: float = 10.0,
+        repositioning: str = "eosframework positions set APP",
+        statistics: ClientStatistics | None = None,
+        refuse: Refuse | None = None,
+    ) -> None:
+        self._group = group
+        self._refuse = refuse
+        self._repositioning = repositioning
+        self._request_timeout_seconds = request_timeout_seconds
+        self._fatal: KafkaError | None = None
+        self._reported: set[int] = set()
+        self._rebalancing: Rebalancing | None = None
+        self._membership: tuple[int, Any] | None = None
+        self._events = structlog.get_logger("eosframework.kafka").bind(
+            group=group.group_id, instance=group.instance
+        )
+        self._consumer = new_client(
+            ReadCommittedConsumer,
+            {
+                **client,
+                **group.properties(),
+                **(statistics.consumer_properties() if statistics else {}),
+                "enable.partition.eof": True,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "error_cb": self._remember,
+            },
+        )
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        """Join the group. New partitions are assigned paused."""
+        rebalancing = self._rebalancing = Rebalancing(listener, self._refuse)
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=rebalancing.assigned,
+            on_revoke=rebalancing.revoked,
+            on_lost=rebalancing.lost,
+        )
+
+    def fetch(self, limit: int, timeout_seconds: float, gather_seconds: float = 0.0) -> Fetched:
+        """Return at most `limit` messages; see `InputLog`.
+
+        Raises:
+            PositionLost: a position is no longer in the log.
+            InstanceFenced: another member joined with this one's instance name.
+            RunError: a topic or the group may not be read.
+        """
+        messages = self._consume(limit, 0)
+        if not messages and timeout_seconds > 0:
+            messages = self._consume(1, timeout_seconds)
+            if messages and limit > 1:
+                messages += self._consume(limit - 1, 0)
+        few = min(limit, FEW_RECORDS)
+        if gather_seconds > 0 and 0 < len(messages) < few:
+            messages += self._consume(few - len(messages), gather_seconds)
+        ends: dict[TopicPartition, int] = {}
+        if any(map(error_of, messages)):
+            messages = self._without_errors(messages, ends)
+        found = by_partition(messages)
+        return Fetched(found, ends, self._current_membership(), sizes_of(found))
+
+    def membership(self) -> Any:
+        """Return the membership as it is now; inside `assigned`, the one that it is about."""
+        return self._consumer.consumer_group_metadata()
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the stable committed positions (waits for a transaction in doubt).
+
+        Raises:
+            Retriable: they could not be read within the request timeout.
+        """
+        wanted = partitions_to_kafka(partitions)
+        try:
+            answers = self._consumer.committed(wanted, timeout=self._request_timeout_seconds)
+        except KafkaException as error:
+            self._raise(error, Call.COMMITTED)
+        for answer in answers:
+            if answer.error is not None:
+                self._raise(KafkaException(answer.error), Call.COMMITTED)
+        return [committed_position(answer) for answer in answers]
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Commit positions outside any transaction, for at-least-once processing.
+
+        Raises:
+            TransactionError: they may not have been committed.
+        """
+        offsets = [to_kafka(position) for position in positions]
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            self._raise(error, Call.SEND_OFFSETS)
+        for answer in answers:
+            if answer.error is not None:
+                self._raise(KafkaException(answer.error), Call.SEND_OFFSETS)
+
+    def tell(self, positions: Sequence[Position]) -> None:
+        """Show the group how far somebody is, without waiting and without a promise.
+
+        For displays of lag, where the positions proper are kept elsewhere.
+        """
+        offsets = [to_kafka(position) for position in positions]
+        with suppress(KafkaException):
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver messages of these partitions again."""
+        self._consumer.resume(partitions_to_kafka(partitions))
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver no message of these partitions until `resume`."""
+        self._consumer.pause(partitions_to_kafka(partitions))
+
+    def seek(self, positions: Sequence[Position]) -> None:
+        """Go on at these positions; the partitions are assigned to this member.
+
+        Raises:
+            RunError: a partition is not assigned.
+            InstanceFenced: nor will it be: another member joined with this one's instance name.
+        """
+        self._membership = None
+        for position in positions:
+            self._seek(to_kafka(position))
+
+    def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset still in the log of each partition."""
+        return self._offsets(partitions, _BEGINNING)
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the last stable offset of each partition."""
+        return self._offsets(partitions, _END)
+
+    def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Return every partition of `topics`.
+
+        Raises:
+            RunError: a topic does not exist or may not be described.
+        """
+        found: list[TopicPartition] = []
+        for topic in topics:
+            try:
+                metadata = self._consumer.list_topics(topic, timeout=self._request_timeout_seconds)
+            except KafkaException as error:
+                self._raise(error, Call.COMMITTED)
+            description = metadata.topics[topic]
+            if description.error is not None:
+                raise RunError(
+                    f"topic {topic} cannot be described ({description.error}); create it, or "
+                    f"grant Describe on it"
+                )
+            found += [TopicPartition(topic, number) for number in sorted(description.partitions)]
+        return found
+
+    def lag(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Return how many offsets lie after `positions`, by what the last fetches said.
+
+        Markers of transactions count as well, so leave partitions out that are read to their end.
+        """
+        lag = 0
+        for (topic, number), position in positions.items():
+            partition = KafkaPartition(topic, number)
+            # A partition that the topic got just now is not in the client's metadata at once.
+            with suppress(KafkaException):
+                _, high = self._consumer.get_watermark_offsets(partition, cached=True)
+                lag += max(0, high - position)
+        return lag
+
+    def close(self, *, leave: bool) -> None:
+        """Stop consuming. With `leave` the partitions go to other members at once.
+
+        1. Wait until a join under way is answered: the broker would keep a static member that
+           has gone meanwhile, with partitions, until its session times out.
+        2. Unsubscribe, and serve the callbacks until the listener has let the partitions go.
+        3. Only then close: a static member that closes at once stays in the group until its
+           session times out (KIP-345), one that has unsubscribed before leaves it.
+
+        Raises:
+            Exception: what the listener raised; the consumer is closed all the same.
+        """
+        try:
+            if leave and self._rebalancing is not None and self._fatal is None:
+                self._rebalancing.take_no_more()
+                self._leave()
+        finally:
+            self._consumer.close()
+            if self._rebalancing is not None:
+                self._rebalancing.raise_pending()
+
+    def _leave(self) -> None:
+        deadline = Deadline(LEAVE_SECONDS)
+        while not self._consumer.memberid() and not deadline.is_over:
+            self._consumer.poll(deadline.timeout(at_most=0.02))
+        try:
+            self._consumer.unsubscribe()
+        except KafkaException as error:
+            # A member that another of its name has fenced is in no group, told so or not.
+            self._events.warning("group_not_left", error=str(error))
+            return
+        while not deadline.is_over:
+            self._consumer.poll(deadline.timeout(at_most=0.02))
+            if not self._consumer.assignment() and not self._consumer.memberid():
+                return
+        self._events.warning("group_not_left", waited_seconds=LEAVE_SECONDS)
+
+    def _current_membership(self) -> Any:
+        """Return the membership; librdkafka is asked after a rebalance only.
+
+        The answer comes from its main thread, for which a busy machine lets every fetch wait. No
+        generation of the classic protocol begins without a callback (`rd_kafka_rebalance_op`), and
+        an older one than the current is refused.
+        """
+        count = 0 if self._rebalancing is None else self._rebalancing.count
+        if self._membership is None or self._membership[0] != count:
+            self._membership = count, self._consumer.consumer_group_metadata()
+        return self._membership[1]
+
+    def _consume(self, limit: int, timeout_seconds: float) -> list[Message]:
+        try:
+            messages = self._consumer.consume(limit, timeout_seconds)
+        except KafkaException as error:
+            self._raise(error, Call.CONSUME)
+        if self._rebalancing is not None:
+            self._rebalancing.raise_pending()
+        if self._fatal is not None:
+            self._raise(KafkaException(self._fatal), Call.CONSUME)
+        return messages
+
+    def _without_errors(
+        self, messages: list[Message], ends: dict[TopicPartition, int]
+    ) -> list[Message]:
+        """Return the messages proper; note the ends, and raise what cannot be waited out."""
+        proper: list[Message] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                proper.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                ends[_coordinates(message)] = cast("int", message.offset())
+            else:
+                self._judge(error, message)
+        return proper
+
+    def _judge(self, error: KafkaError, message: Message) -> None:
+        if error.code() in (
+            KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
+            KafkaError.OFFSET_OUT_OF_RANGE,
+        ):
+            raise self._position_lost(_coordinates(message), cast("int", message.offset()))
+        if error.code() in (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+        ):
+            self._fatal = error
+            raise RunError(
+                f"group {self._group.group_id} may not read"
+                f"{' topic ' + topic if (topic := message.topic()) else ''} ({error.str()}); grant "
+                f"Read on the topic and Read on the group"
+            )
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001
+            error = self._fatal = _cause_of_fatal(error)
+        raised = exception_for(error, Call.CONSUME, transactional_id=None)
+        if not isinstance(raised, Retriable):
+            raise RunError(str(raised)) if isinstance(raised, TransactionError) else raised
+        self._report_once(error)
+
+    def _position_lost(self, partition: TopicPartition, position: int) -> PositionLost:
+        try:
+            first = self.beginning_offsets([partition])[partition]
+            last = self.end_offsets([partition])[partition]
+            holds = f"the log holds {first} to {last}"
+        except EosError as error:
+            holds = f"its bounds could not be read: {error}"
+        return PositionLost(
+            f"{partition}: the next offset to read, {position}, is not in the log ({holds}). "
+            f"Records may be lost to retention or with a broker, or the topic was made anew. Stop "
+            f"all workers and set where to go on: {self._repositioning} '{partition}=OFFSET'"
+        )
+
+    def _offsets(
+        self, partitions: Sequence[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        wanted = [KafkaPartition(topic, number, timestamp) for topic, number in partitions]
+        try:
+            answers = self._consumer.offsets_for_times(
+                wanted, timeout=self._request_timeout_seconds
+            )
+        except KafkaException as error:
+            self._raise(error, Call.COMMITTED)
+        for answer in answers:
+            if answer.error is not None:
+                self._raise(KafkaException(answer.error), Call.COMMITTED)
+        return {from_kafka(answer): answer.offset for answer in answers}
+
+    def _seek(self, partition: KafkaPartition) -> None:
+        """Seek; a partition assigned just now takes a moment until it can be moved."""
+        deadline = Deadline(self._request_timeout_seconds)
+        while True:
+            try:
+                self._consumer.seek(partition)
+                return
+            except KafkaException as error:
+                starting = error.args[0].code() == KafkaError._STATE  # noqa: SLF001
+                if not starting or deadline.is_over or not self._consumer.assignment():
+                    self.fetch(1, FENCE_SECONDS)  # Raises a fence that was not told yet.
+                    raise RunError(
+                        f"{from_kafka(partition)} cannot be moved to offset {partition.offset}: "
+                        f"{error.args[0].str()}"
+                    ) from error
+            time.sleep(0.005)
+
+    def _raise(self, error: KafkaException, call: Call) -> NoReturn:
+        raise exception_for(
+            error, call, transactional_id=None, detail=f"group {self._group.group_id}"
+        ) from error
+
+    def _remember(self, error: KafkaError) -> None:
+        """Take what librdkafka reports outside any call; it mends a connection by itself."""
+        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+            self._fatal = _cause_of_fatal(error)
+        else:
+            self._report_once(error)
+
+    def _report_once(self, error: KafkaError) -> None:
+        if error.code() not in self._reported:
+            self._reported.add(error.code())
+            self._events.warning("consumer_error", code=error.name(), error=error.str())
+
+
+def _cause_of_fatal(error: KafkaError) -> KafkaError:
+    """Return what is behind a consumer's _FATAL, of which librdkafka tells only the text."""
+    text = error.str() or ""
+    fenced = KafkaError(KafkaError.FENCED_INSTANCE_ID).str() or ""
+    return KafkaError(KafkaError.FENCED_INSTANCE_ID, text) if fenced in text else error
+
+
+def _coordinates(message: Message) -> TopicPartition:
+    return TopicPartition(cast("str", message.topic()), cast("int", message.partition()))

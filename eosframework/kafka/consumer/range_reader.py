@@ -1,0 +1,236 @@
+"""Reads logs outside any group: a fixed range of each partition, or everything as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, suppress
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Message as KafkaMessage
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.client.defaults import consumer_properties
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.consumer.message_batches import by_partition, error_of
+from eosframework.kafka.consumer.read_committed import ReadCommittedConsumer
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+"""By partition, the first offset to read and the one to stop before."""
+
+Batch = tuple[TopicPartition, list[Message]]
+"""Messages of one partition, in offset order."""
+
+BATCH_RECORDS = 2000
+POLL_SECONDS = 0.05
+FETCH_WAIT_MILLISECONDS = 50
+"""The end of a range behind which nothing is written shows only after a fetch has waited this
+long; librdkafka's own default of 500 made up most of reading a short range."""
+
+PREFETCH_KILOBYTES = 65_536
+"""Shared by all partitions that are read at once."""
+
+_GROUP = "eosframework.reader"
+"""librdkafka asks for a name; nothing is joined or committed under it."""
+
+
+def read_ranges(
+    settings: KafkaSettings,
+    ranges: Ranges,
+    *,
+    undecided: bool = False,
+    patience_seconds: float | None = None,
+) -> Generator[Batch]:
+    """Yield what a `read_committed` reader sees of each range, in bounded memory.
+
+    Args:
+        settings: how to reach the cluster.
+        ranges: their ends are at most the partitions' last stable offsets.
+        undecided: give what open and aborted transactions wrote, too; the ends are then at most
+            the high watermarks.
+        patience_seconds: for how long nothing may come; None: as long as a request may take.
+
+    Raises:
+        PositionLost: retention removed the start of a range; read its bounds again.
+        ClusterUnreachable: nothing came for so long.
+    """
+    ends = {partition: end for partition, (start, end) in ranges.items() if start < end}
+    if not ends:
+        return
+    starts = {partition: ranges[partition][0] for partition in ends}
+    longest_seconds = patience_seconds or settings.request_timeout_seconds + 5
+    with closing(assigned_consumer(settings, starts, undecided=undecided)) as consumer:
+        silent_since = time.monotonic()
+        while ends:
+            batches, read_to = consume(consumer)
+            if not read_to and time.monotonic() - silent_since > longest_seconds:
+                raise ClusterUnreachable(
+                    f"{', '.join(map(str, ends))} gave nothing for {longest_seconds:g} s; are the "
+                    f"brokers at {settings.bootstrap_servers} up?"
+                )
+            for partition, messages in batches.items():
+                if kept := _before(messages, ends.get(partition, 0)):
+                    yield partition, kept
+            if read_to:  # only now: whoever took the messages may have been at it for long
+                silent_since = time.monotonic()
+            done = [p for p in read_to if p in ends and read_to[p] >= ends[p]]
+            for partition in done:
+                del ends[partition]
+            if done:
+                consumer.incremental_unassign([KafkaPartition(*partition) for partition in done])
+
+
+def hold_nothing(settings: KafkaSettings, admin: ClusterAdmin, ranges: Ranges) -> bool:
+    """Tell whether a `read_committed` reader sees no record in any of the ranges.
+
+    What retention has removed of them is none.
+
+    Raises:
+        ClusterUnreachable: nobody answered in time.
+    """
+    bounds = admin.log_bounds(list(ranges))
+    kept = {p: (max(start, bounds[p][0]), end) for p, (start, end) in ranges.items()}
+    return not any(messages for _, messages in read_ranges(settings, kept))
+
+
+def without_records(settings: KafkaSettings, ranges: Ranges) -> frozenset[TopicPartition]:
+    """Return the partitions in whose range a `read_committed` reader sees no record.
+
+    Of each one the first record that comes is enough. One that says nothing in time, or that may
+    not be read, is left out.
+
+    Args:
+        settings: how to reach the cluster.
+        ranges: their ends are at most the partitions' last stable offsets.
+    """
+    left = {p: end for p, (start, end) in ranges.items() if start < end}
+    empty = {p for p in ranges if p not in left}
+    if not left:
+        return frozenset(empty)
+    deadline = time.monotonic() + settings.request_timeout_seconds
+    starts = {partition: ranges[partition][0] for partition in left}
+    with closing(assigned_consumer(settings, starts)) as consumer, suppress(RunError, PositionLost):
+        while left and time.monotonic() < deadline:
+            batches, read_to = consume(consumer)
+            holding = {p for p, found in batches.items() if found[0].offset() < left.get(p, 0)}
+            done = [p for p, end in left.items() if p in holding or read_to.get(p, 0) >= end]
+            empty.update(p for p in done if p not in holding)
+            for partition in done:
+                del left[partition]
+            if done:
+                consumer.incremental_unassign([KafkaPartition(*partition) for partition in done])
+    return frozenset(empty)
+
+
+def follow(
+    settings: KafkaSettings,
+    partitions: Iterable[TopicPartition],
+    stopped: Callable[[], bool],
+) -> Generator[Batch]:
+    """Yield what a `read_committed` reader sees from the first offset on, until `stopped`.
+
+    Raises:
+        PositionLost: retention removed a record before it was read.
+    """
+    with closing(assigned_consumer(settings, dict.fromkeys(partitions, 0))) as consumer:
+        while not stopped():
+            yield from consume(consumer)[0].items()
+
+
+def assigned_consumer(
+    settings: KafkaSettings, starts: Mapping[TopicPartition, int], *, undecided: bool = False
+) -> Consumer:
+    """Return a consumer that reads partitions from the given offsets, and tells their ends.
+
+    Args:
+        settings: how to reach the cluster.
+        starts: by partition, the first offset.
+        undecided: read what is not committed as well.
+    """
+    share = max(PREFETCH_KILOBYTES // len(starts), 1024)
+    properties = {
+        **client_properties(settings, Role.CONSUMER),
+        "group.id": _GROUP,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": FETCH_WAIT_MILLISECONDS,
+        "queued.max.messages.kbytes": min(share, 16_384),
+    }
+    if undecided:
+        properties = {**consumer_properties(properties), "isolation.level": "read_uncommitted"}
+    consumer = new_client(Consumer if undecided else ReadCommittedConsumer, properties)
+    consumer.assign([KafkaPartition(*p, offset) for p, offset in starts.items()])
+    return consumer
+
+
+def consume(
+    consumer: Consumer, seconds: float = POLL_SECONDS
+) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
+    """Return messages by partition, and how far each partition that gave a sign is read.
+
+    Raises:
+        PositionLost: retention removed the next record.
+        RunError: a partition cannot be read.
+    """
+    messages = consumer.consume(BATCH_RECORDS, seconds)
+    read_to: dict[TopicPartition, int] = {}
+    if any(map(error_of, messages)):
+        messages = _without_errors(messages, read_to)
+    batches = by_partition(messages)
+    for partition, found in batches.items():
+        read_to[partition] = max(read_to.get(partition, 0), found[-1].offset() + 1)
+    return batches, read_to
+
+
+def _before(messages: list[Message], end: int) -> list[Message]:
+    if messages[-1].offset() < end:
+        return messages
+    return [message for message in messages if message.offset() < end]
+
+
+def _without_errors(
+    messages: Iterable[KafkaMessage], read_to: dict[TopicPartition, int]
+) -> list[KafkaMessage]:
+    """Return the messages proper; note up to where partitions are read that are at their end."""
+    proper: list[KafkaMessage] = []
+    # Any: the stubs make every part of a message optional; one of a partition has them all.
+    one: Any
+    for one in messages:
+        error: KafkaError | None = one.error()
+        if error is None:
+            proper.append(one)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            read_to[TopicPartition(one.topic(), one.partition())] = one.offset()
+        else:
+            _refuse(one, error)
+    return proper
+
+
+def _refuse(message: Any, error: KafkaError) -> None:
+    """Raise for an error that reading on does not mend."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+        raise PositionLost(
+            f"{message.topic()}[{message.partition()}]: the next offset to read was removed from "
+            f"the log meanwhile ({error.str()}); start again, or lengthen the topic's retention"
+        )
+    if not error.retriable() and error.code() not in _PASSING:
+        raise RunError(
+            f"{message.topic()}[{message.partition()}] cannot be read: {error.str()}"
+        ) from KafkaException(error)
+
+
+_PASSING = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    # It looks for the coordinator of a group that is never used (`_GROUP`), so it need not find it.
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+"""librdkafka tries again by itself."""

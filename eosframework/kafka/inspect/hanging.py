@@ -1,0 +1,232 @@
+"""Transactions that hold readers back, and which of them nobody will end.
+
+1. Ask the leaders which producers have a transaction open in a partition, and since which offset.
+2. Ask the coordinators which ids have these producers, and whether they know the partition.
+3. Ask the leaders again: only what is open both times can be hanging, the rest ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.inspect.coordinators import (
+    ActiveProducer,
+    Described,
+    active_producers,
+    find_transaction,
+    list_transactions,
+    require_all_coordinators,
+    require_authority,
+)
+from eosframework.kafka.inspect.formats import State
+from eosframework.kafka.inspect.wire import Wire
+from eosframework.records import TopicPartition
+
+
+class Health(StrEnum):
+    """Who will end an open transaction, and when."""
+
+    HEALTHY = "healthy"
+    OVERDUE = "overdue"
+    UNKNOWN = "unknown"
+
+    @property
+    def meaning(self) -> str:
+        """What it says about the transaction."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Health.HEALTHY: "its coordinator knows it, and ends it at the latest when its timeout is over",
+    Health.OVERDUE: "its coordinator knows it, but has not ended it although its timeout is over",
+    Health.UNKNOWN: "no coordinator knows it, so nobody will end it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A producer's open transaction in one partition, whose readers wait before `start_offset`.
+
+    Args:
+        held_back: offsets from the last stable one to the end of the log.
+        described: of the id that has the producer; None: no coordinator knows it.
+    """
+
+    producer: ActiveProducer
+    start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    described: Described | None
+    health: Health
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Where it is open."""
+        return self.producer.partition
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets `read_committed` readers of the partition do not get to."""
+        return self.high_watermark - self.last_stable_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is open on the cluster.
+
+    Args:
+        open_transactions: in partitions, whatever their health.
+        overdue: transactions past their timeouts that hold no partition back.
+    """
+
+    open_transactions: tuple[OpenTransaction, ...]
+    overdue: tuple[Described, ...]
+
+    @property
+    def hanging(self) -> tuple[OpenTransaction, ...]:
+        """Those that are not healthy."""
+        return tuple(o for o in self.open_transactions if o.health is not Health.HEALTHY)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a partition's last stable offset is behind its end."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets `read_committed` readers do not get to."""
+        return self.high_watermark - self.last_stable_offset
+
+
+def lags(wire: Wire, partitions: Iterable[TopicPartition]) -> list[Lag]:
+    """Return how far the readers of each partition are held back; none for one that is gone."""
+    wanted = set(partitions)
+    leaders = wire.leaders({partition.topic for partition in wanted})
+    readable = sorted(p for p in wanted if leaders.get(p) is not None)
+    # The end last: so the lag is never negative.
+    stable = wire.last_stable_offsets(readable)
+    ends = wire.high_watermarks(readable)
+    return [Lag(partition, stable[partition], ends[partition]) for partition in readable]
+
+
+def find_open(wire: Wire, topics: Collection[str] = (), *, now: datetime | None = None) -> Findings:
+    """Return the open transactions of these topics, or of all, and tell how healthy they are.
+
+    Args:
+        wire: to the cluster.
+        topics: empty: all that this principal may see, internal ones too.
+        now: for tests.
+
+    Raises:
+        ConfigurationError: a topic does not exist, or this principal may not see enough.
+    """
+    leaders = wire.leaders(topics or None)
+    for topic in topics:
+        if not any(partition.topic == topic for partition in leaders):
+            raise ConfigurationError(
+                f"topic {topic!r} does not exist on this cluster; correct --topic"
+            )
+    blocked = {lag.partition: lag for lag in lags(wire, leaders) if lag.offsets}
+    found = judge(wire, open_producers(wire, blocked), now=now)
+    held = [
+        OpenTransaction(
+            producer=producer,
+            start_offset=producer.start_offset or 0,
+            last_stable_offset=blocked[producer.partition].last_stable_offset,
+            high_watermark=blocked[producer.partition].high_watermark,
+            described=described,
+            health=health,
+        )
+        for producer, described, health in found
+    ]
+    overdue = () if topics else _overdue(wire, now or datetime.now(UTC))
+    holding = {o.described.transactional_id for o in held if o.described}
+    return Findings(
+        open_transactions=tuple(held),
+        overdue=tuple(entry for entry in overdue if entry.transactional_id not in holding),
+    )
+
+
+def open_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[ActiveProducer]:
+    """Return the producers that have a transaction open in these partitions."""
+    found = active_producers(wire, partitions)
+    return [producer for producer in found if producer.start_offset is not None]
+
+
+Judged = tuple[ActiveProducer, Described | None, Health]
+
+
+def judge(
+    wire: Wire, producers: Sequence[ActiveProducer], *, now: datetime | None = None
+) -> list[Judged]:
+    """Return those that are still open, with what their coordinator says about them.
+
+    Raises:
+        ConfigurationError: this principal may not describe all ids, so one that it does not see
+            cannot be told from one that does not exist.
+    """
+    if not producers:
+        return []
+    known: dict[int, Described] = {}
+    for listed in list_transactions(wire, producer_ids={p.producer_id for p in producers}):
+        if described := find_transaction(wire, listed.transactional_id):
+            known[described.producer_id] = described
+    judged = [_judged(producer, known.get(producer.producer_id), now) for producer in producers]
+    if any(described is None for _, described, _ in judged):
+        require_authority(wire)
+        require_all_coordinators(wire)
+    if all(health is Health.HEALTHY for _, _, health in judged):
+        return judged
+    still = {
+        (p.partition, p.producer_id, p.start_offset)
+        for p in open_producers(wire, {p.partition for p in producers})
+    }
+    return [
+        entry
+        for entry in judged
+        if entry[2] is Health.HEALTHY
+        or (entry[0].partition, entry[0].producer_id, entry[0].start_offset) in still
+    ]
+
+
+def _judged(producer: ActiveProducer, described: Described | None, now: datetime | None) -> Judged:
+    if described is None or not described.is_open:
+        return producer, described, Health.UNKNOWN
+    if producer.partition not in described.partitions:
+        return producer, described, Health.UNKNOWN
+    overdue = described.is_overdue(now or datetime.now(UTC))
+    return producer, described, Health.OVERDUE if overdue else Health.HEALTHY
+
+
+def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
+    listed = list_transactions(
+        wire, states=(State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+    )
+    described = [find_transaction(wire, entry.transactional_id) for entry in listed]
+    return tuple(entry for entry in described if entry and entry.is_overdue(now))
+
+
+def remaining(described: Described, now: datetime) -> timedelta:
+    """Return after how long the coordinator is to end an open transaction by itself."""
+    return described.timeout - (described.open_for(now) or timedelta(0))
+
+
+def remedy(entry: OpenTransaction) -> str:
+    """Return what ends a transaction that hangs, for the user to do."""
+    told, place = entry.described, entry.partition
+    if entry.health is Health.UNKNOWN or told is None:
+        return (
+            f"eosframework txn abort --topic {place.topic} --partition {place.partition} "
+            f"--producer-id {entry.producer.producer_id}"
+        )
+    if told.state is State.ONGOING:
+        return f"eosframework txn abort {told.transactional_id}"
+    return f"it is decided ({told.state}); start the brokers that its markers are missing on"

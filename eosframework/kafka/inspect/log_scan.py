@@ -1,0 +1,122 @@
+"""What a partition's log holds of some transactions: their markers, and what lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from eosframework.kafka.inspect.coordinators import at
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, CommittedOffset, decode_offset
+from eosframework.kafka.inspect.markers import DatedMarker, Span, match
+from eosframework.kafka.inspect.partition_log import LogBatch
+from eosframework.records import TopicPartition
+
+SKEW_MILLISECONDS = 5_000
+"""How far the clocks of two brokers may be apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedMarker:
+    """The control record that ended the transaction in one partition."""
+
+    partition: TopicPartition
+    offset: int
+    time: datetime
+    committed: bool
+    coordinator_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one transaction wrote into one partition, markers apart."""
+
+    partition: TopicPartition
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the log of one partition holds of one transaction."""
+
+    marker: TracedMarker | None
+    written: Written | None
+    offsets: tuple[CommittedOffset, ...]
+
+
+class Collected:
+    """Batches of some producers in one partition, and the markers that divide them.
+
+    Args:
+        partition: whose log.
+        is_whole: nothing that the traced transactions wrote lies before what is taken.
+    """
+
+    def __init__(self, partition: TopicPartition, *, is_whole: bool) -> None:
+        self._partition = partition
+        self._is_whole = is_whole
+        self._open: dict[int | None, list[LogBatch]] = {}
+        self._divided: set[int | None] = set()
+        self._ended: list[tuple[DatedMarker, TracedMarker, list[LogBatch] | None]] = []
+
+    def take(self, batch: LogBatch) -> None:
+        """Keep a batch; they come in the order of the log."""
+        producer_id = batch.producer_id
+        marker = batch.marker()
+        if marker is None:
+            self._open.setdefault(producer_id, []).append(batch)
+            return
+        traced = TracedMarker(
+            partition=self._partition,
+            offset=batch.first_offset,
+            time=at(batch.time_ms),
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+        dated = DatedMarker(producer_id, batch.time_ms, marker.committed)
+        batches = self._open.pop(producer_id, [])
+        # What lies before the first marker may have begun before the search did.
+        known = self._is_whole or producer_id in self._divided
+        self._divided.add(producer_id)
+        self._ended.append((dated, traced, batches if known else None))
+
+    def assign(self, spans: dict[int, Span]) -> dict[int, Found]:
+        """Return to which transaction each marker, and what lies before it, belongs."""
+        chosen = match([dated for dated, _, _ in self._ended], spans, SKEW_MILLISECONDS)
+        found = {
+            index: self._found(traced, batches or [])
+            for (_, traced, batches), index in zip(self._ended, chosen, strict=True)
+            if index is not None
+        }
+        for index, span in spans.items():
+            if span.committed is None and (batches := self._open.get(span.producer_id)):
+                found[index] = self._found(None, batches)
+        return found
+
+    def _found(self, marker: TracedMarker | None, batches: list[LogBatch]) -> Found:
+        if not batches:
+            return Found(marker, None, ())
+        if self._partition.topic == CONSUMER_OFFSETS:
+            return Found(marker, None, _committed_offsets(batches))
+        written = Written(
+            partition=self._partition,
+            first_offset=batches[0].first_offset,
+            last_offset=batches[-1].next_offset - 1,
+            records=sum(batch.record_count for batch in batches),
+        )
+        return Found(marker, written, ())
+
+
+def _committed_offsets(batches: Iterable[LogBatch]) -> tuple[CommittedOffset, ...]:
+    """Return the last position of each partition that these batches commit."""
+    positions: dict[tuple[str, TopicPartition], CommittedOffset] = {}
+    for batch in batches:
+        for record in batch.records():
+            if record.key is None or record.value is None:
+                continue
+            position = decode_offset(record.key, record.value)
+            if position is not None:
+                positions[position.group, position.partition] = position
+    return tuple(positions.values())

@@ -1,0 +1,126 @@
+"""What brokers tell without being changed by the question: their clock, versions, permissions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from eosframework.kafka.inspect.coordinators import coordinator_of
+from eosframework.kafka.inspect.vendor import (
+    admin_protocol,
+    errors,
+    metadata_protocol,
+    producer_protocol,
+)
+from eosframework.kafka.inspect.wire import Wire
+
+LOOKS_AT_THE_CLOCK = 3
+
+NOBODYS_PRODUCER_ID = 1 << 62
+"""Brokers give producer ids from 0 upwards, in blocks of 1000."""
+
+_ALLOWED_BUT_NOT_OURS = (
+    errors.InvalidProducerIdMappingError.errno,
+    errors.InvalidProducerEpochError.errno,
+    errors.InvalidTxnStateError.errno,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The controller's clock against this host's.
+
+    Args:
+        ahead: of this host's; negative: behind.
+        uncertainty: half of what the question took.
+    """
+
+    ahead: timedelta
+    uncertainty: timedelta
+
+
+def controller_clock(wire: Wire) -> Clock:
+    """Return how far the clock of the active controller is from this host's.
+
+    The leader of the metadata quorum reports its own time as the time at which it was caught up
+    (KIP-836), which no other answer of a broker does without something being written.
+    """
+
+    def look() -> Clock:
+        sent = time.time()
+        answer = wire.send(_quorum_request())
+        received = time.time()
+        if answer.error_code:
+            raise errors.for_code(answer.error_code)()
+        ((partition,),) = (topic.partitions for topic in answer.topics)
+        if partition.error_code:
+            raise errors.for_code(partition.error_code)()
+        (theirs,) = (
+            voter.last_caught_up_timestamp
+            for voter in partition.current_voters
+            if voter.replica_id == partition.leader_id
+        )
+        return Clock(
+            ahead=timedelta(seconds=theirs / 1000 - (sent + received) / 2),
+            uncertainty=timedelta(seconds=(received - sent) / 2),
+        )
+
+    looks = [
+        wire.call("asking for the controller's clock", "Describe on the cluster", look)
+        for _ in range(LOOKS_AT_THE_CLOCK)
+    ]
+    return min(looks, key=lambda clock: clock.uncertainty)
+
+
+def metadata_levels(wire: Wire) -> dict[int, int]:
+    """Return the highest metadata.version that each broker's software supports."""
+    request = metadata_protocol.ApiVersionsRequest(
+        client_software_name="eosframework", client_software_version="0", max_version=3
+    )
+
+    def ask() -> dict[int, int]:
+        return {
+            broker: feature.max_version
+            for broker in wire.brokers()
+            for feature in wire.send(request, broker).supported_features
+            if feature.name == "metadata.version"
+        }
+
+    return wire.call("asking brokers for their versions", "nothing", ask)
+
+
+def missing_on_id(wire: Wire, transactional_id: str) -> str:
+    """Return the operation that this principal lacks on an id; empty: it may write under it.
+
+    Asks to end a transaction of a producer that nobody has. A broker looks at the permission
+    first and at the producer next, so that nothing is ended and nobody is fenced.
+    """
+
+    def ask() -> str:
+        try:
+            coordinator_id = coordinator_of(wire, transactional_id)
+        except errors.TransactionalIdAuthorizationFailedError:
+            return "Describe"
+        request = producer_protocol.EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=NOBODYS_PRODUCER_ID,
+            producer_epoch=0,
+            committed=False,
+            max_version=3,
+        )
+        code = wire.send(request, coordinator_id).error_code
+        if code == errors.TransactionalIdAuthorizationFailedError.errno:
+            return "Write"
+        if code in _ALLOWED_BUT_NOT_OURS:
+            return ""
+        raise errors.for_code(code)()
+
+    return wire.call(f"probing {transactional_id!r}", "Describe on it", ask)
+
+
+def _quorum_request() -> object:
+    topic = admin_protocol.DescribeQuorumRequest.TopicData
+    partitions = [topic.PartitionData(partition_index=0)]
+    topics = [topic(topic_name="__cluster_metadata", partitions=partitions)]
+    return admin_protocol.DescribeQuorumRequest(topics=topics, min_version=1)

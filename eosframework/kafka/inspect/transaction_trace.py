@@ -1,0 +1,308 @@
+"""The life of an id's last transactions, from the broker's own records.
+
+1. The states come from `__transaction_state`, where the coordinator writes each transition.
+2. The markers and what was written come from the logs of the partitions that took part.
+3. The committed offsets come from `__consumer_offsets`, where a group's partition takes part too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from eosframework.errors import ConfigurationError
+from eosframework.kafka.inspect.coordinators import at, log_partition
+from eosframework.kafka.inspect.formats import (
+    CONSUMER_OFFSETS,
+    OPEN_STATES,
+    CommittedOffset,
+    State,
+    StateValue,
+    decode_state,
+    transactional_id_of,
+)
+from eosframework.kafka.inspect.log_scan import (
+    SKEW_MILLISECONDS,
+    Collected,
+    Found,
+    TracedMarker,
+    Written,
+)
+from eosframework.kafka.inspect.markers import Span
+from eosframework.kafka.inspect.partition_log import read_log
+from eosframework.kafka.inspect.wire import Wire
+from eosframework.records import TopicPartition
+
+FIRST_WINDOW_OFFSETS = 20_000
+"""How far back the states are first looked for; each further window is twice as long."""
+
+MOST_OFFSETS = 2_000_000
+"""How far back they are looked for at most."""
+
+MOST_BYTES = 128 << 20
+"""How much of a partition's log is searched for markers at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One record of the coordinator.
+
+    Args:
+        joined: partitions that were not yet part of the transaction before.
+    """
+
+    state: State
+    time: datetime
+    offset: int
+    joined: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTransaction:
+    """One transaction as its records tell it, in the order in which they were written.
+
+    Args:
+        producer_id: None: the id was forgotten (its state was deleted).
+        partitions: all that took part.
+        missing_markers: partitions that took part and whose marker was not found.
+        written: per partition; a partition whose log was not searched far enough back is absent.
+        offsets: those still in the log; compaction removes what was aborted, and what the same
+            group committed later for the same partition replaces the earlier.
+    """
+
+    producer_id: int | None
+    producer_epoch: int | None
+    started: datetime | None
+    changes: tuple[StateChange, ...]
+    partitions: tuple[TopicPartition, ...]
+    markers: tuple[TracedMarker, ...] = ()
+    missing_markers: tuple[TopicPartition, ...] = ()
+    written: tuple[Written, ...] = ()
+    offsets: tuple[CommittedOffset, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """The last one written."""
+        return self.changes[-1].state
+
+    @property
+    def decision(self) -> StateChange | None:
+        """The record that decided it; None: it is open, or nothing was begun."""
+        for change in self.changes:
+            if change.state in _DECIDED:
+                return change
+        return None
+
+    @property
+    def is_committed(self) -> bool | None:
+        """Whether it was decided to commit; None: it is not decided."""
+        return _DECIDED[self.decision.state] if self.decision else None
+
+
+_DECIDED = {
+    State.PREPARE_COMMIT: True,
+    State.COMPLETE_COMMIT: True,
+    State.PREPARE_ABORT: False,
+    State.COMPLETE_ABORT: False,
+}
+_COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT, State.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """An id's last transactions, the oldest first.
+
+    Args:
+        cut_short: partitions whose log was too long to be searched to its end.
+    """
+
+    transactional_id: str
+    log_partition: TopicPartition
+    transactions: tuple[TracedTransaction, ...]
+    cut_short: tuple[TopicPartition, ...]
+
+
+def trace(wire: Wire, transactional_id: str, last: int) -> Trace:
+    """Return the last transactions of an id, as far as the brokers still have their records.
+
+    Args:
+        wire: to the cluster.
+        transactional_id: whose.
+        last: how many transactions.
+
+    Raises:
+        ConfigurationError: nothing is recorded of the id, or this principal may not read it.
+    """
+    partition = log_partition(wire, transactional_id)
+    states = _read_states(wire, partition, transactional_id, last)
+    transactions = split(states)[-last:]
+    if not transactions:
+        raise ConfigurationError(
+            f"{partition} holds no record of transactional id {transactional_id!r}: it was never "
+            f"used here, or was forgotten; `eosframework txn list` shows those that are known"
+        )
+    cut_short: list[TopicPartition] = []
+    existing = wire.leaders({p.topic for entry in transactions for p in entry.partitions})
+    for taking_part in sorted({p for entry in transactions for p in entry.partitions}):
+        if taking_part not in existing:
+            continue
+        found, complete = _search(wire, taking_part, transactions)
+        transactions = [
+            _with(entry, found[index]) if index in found else entry
+            for index, entry in enumerate(transactions)
+        ]
+        if not complete:
+            cut_short.append(taking_part)
+    return Trace(
+        transactional_id=transactional_id,
+        log_partition=partition,
+        transactions=tuple(_with_missing(entry) for entry in transactions),
+        cut_short=tuple(cut_short),
+    )
+
+
+Stated = tuple[int, int, StateValue | None]
+"""Offset, time in ms, and the state; None: the coordinator forgot the id."""
+
+
+def split(states: Iterable[Stated]) -> list[TracedTransaction]:
+    """Return the transactions that a sequence of states tells of.
+
+    A new producer's state (Empty) opens the transaction that it begins next.
+    """
+    transactions: list[TracedTransaction] = []
+    group: list[Stated] = []
+    for stated in states:
+        group.append(stated)
+        value = stated[2]
+        if value is None or value.state in _COMPLETE:
+            transactions.append(_transaction(group))
+            group = []
+    if group:
+        transactions.append(_transaction(group))
+    return transactions
+
+
+def _transaction(states: Sequence[Stated]) -> TracedTransaction:
+    changes: list[StateChange] = []
+    partitions: set[TopicPartition] = set()
+    values = [value for _, _, value in states if value is not None]
+    # A producer id that runs out of epochs is exchanged with the record that completes.
+    acting = [value for value in values if value.state in OPEN_STATES] or values
+    newest = acting[-1] if acting else None
+    for offset, time_ms, value in states:
+        taking_part = value.partitions if value else ()
+        joined = tuple(entry for entry in taking_part if entry not in partitions)
+        partitions.update(joined)
+        state = value.state if value else State.DEAD
+        changes.append(StateChange(state, at(time_ms), offset, joined))
+    return TracedTransaction(
+        producer_id=newest.producer_id if newest else None,
+        producer_epoch=newest.producer_epoch if newest else None,
+        started=at(newest.started_ms) if newest and newest.started_ms is not None else None,
+        changes=tuple(changes),
+        partitions=tuple(sorted(partitions)),
+    )
+
+
+def _read_states(
+    wire: Wire, partition: TopicPartition, transactional_id: str, last: int
+) -> list[Stated]:
+    """Return the id's states, oldest first, from the end back to one transaction more than `last`.
+
+    The one more makes sure that the oldest of them is whole.
+    """
+    first = wire.first_offsets([partition])[partition]
+    end = high = wire.high_watermarks([partition])[partition]
+    states: list[Stated] = []
+    window = FIRST_WINDOW_OFFSETS
+    while high > first and end - high < MOST_OFFSETS and len(split(states)) <= last:
+        low = max(first, high - window)
+        states = _states_between(wire, partition, transactional_id, low, high) + states
+        high, window = low, window * 2
+    return states
+
+
+def _states_between(
+    wire: Wire, partition: TopicPartition, transactional_id: str, low: int, high: int
+) -> list[Stated]:
+    wanted = transactional_id.encode()
+    return [
+        (record.offset, record.time_ms, decode_state(record.value) if record.value else None)
+        for batch in read_log(wire, partition, low, high)
+        if not batch.is_control
+        for record in batch.records()
+        if low <= record.offset < high
+        and record.key is not None
+        and record.key.endswith(wanted)
+        and transactional_id_of(record.key) == transactional_id
+    ]
+
+
+def _search(
+    wire: Wire, partition: TopicPartition, transactions: Sequence[TracedTransaction]
+) -> tuple[dict[int, Found], bool]:
+    """Return what a partition's log holds of these transactions, and whether all was searched."""
+    spans = {
+        index: _span(entry)
+        for index, entry in enumerate(transactions)
+        if partition in entry.partitions
+    }
+    producers = {span.producer_id for span in spans.values()}
+    start_ms = min(span.from_ms for span in spans.values()) - SKEW_MILLISECONDS
+    first = wire.first_offsets([partition])[partition]
+    start = wire.offsets_at({partition: start_ms})[partition]
+    end = wire.high_watermarks([partition])[partition]
+    if start < 0:
+        return {}, True
+    # Coordinators date the offsets themselves; records of other topics have any time they like.
+    is_whole = start <= first or partition.topic == CONSUMER_OFFSETS
+    collected = Collected(partition, is_whole=is_whole)
+    left_bytes = MOST_BYTES
+    completed = [span.complete_ms for span in spans.values() if span.complete_ms is not None]
+    for batch in read_log(wire, partition, start, end):
+        # Markers carry the broker's time: behind this one there are none of these transactions.
+        is_late = bool(completed) and batch.time_ms > max(completed) + SKEW_MILLISECONDS
+        if batch.is_control and is_late and len(completed) == len(spans):
+            break
+        left_bytes -= batch.size_bytes
+        if batch.producer_id in producers and batch.is_transactional:
+            collected.take(batch)
+        if left_bytes < 0:
+            break
+    return collected.assign(spans), left_bytes >= 0
+
+
+def _span(entry: TracedTransaction) -> Span:
+    """Return between which times the markers of a transaction must have been written."""
+    decision = entry.decision
+    complete = entry.changes[-1] if entry.state in _COMPLETE else None
+    started = entry.started or entry.changes[0].time
+    return Span(
+        producer_id=entry.producer_id,
+        from_ms=_milliseconds(started),
+        decided_ms=_milliseconds(decision.time) if decision and decision != complete else None,
+        complete_ms=_milliseconds(complete.time) if complete else None,
+        committed=entry.is_committed,
+    )
+
+
+def _with(entry: TracedTransaction, found: Found) -> TracedTransaction:
+    return replace(
+        entry,
+        markers=entry.markers + ((found.marker,) if found.marker else ()),
+        written=entry.written + ((found.written,) if found.written else ()),
+        offsets=entry.offsets + found.offsets,
+    )
+
+
+def _with_missing(entry: TracedTransaction) -> TracedTransaction:
+    if entry.is_committed is None:
+        return entry
+    marked = {marker.partition for marker in entry.markers}
+    return replace(entry, missing_markers=tuple(p for p in entry.partitions if p not in marked))
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)

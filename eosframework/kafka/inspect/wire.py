@@ -1,0 +1,273 @@
+"""Requests to the brokers through kafka-python: routed, repeated within a deadline, explained."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
+from eosframework.kafka.inspect.configuration import client_configuration
+from eosframework.kafka.inspect.vendor import admin, consumer_protocol, errors, structs
+from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId
+
+Answer = TypeVar("Answer")
+
+SHARE = 0.6
+"""Of the time that a call to a broker may take, for each question: a command asks several, and is
+to have failed when that time is over."""
+
+PAUSE_SECONDS = 0.1
+
+_REFUSED = (
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.IllegalSaslStateError,
+)
+
+_PASSING = (errors.RetriableError, errors.UnknownBrokerIdError)
+"""A broker that left or joined is known to some of the others a moment earlier."""
+
+_FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
+
+_LOG = logging.getLogger("kafka")
+_LOG.addHandler(logging.NullHandler())
+
+
+class Wire:
+    """Asks one cluster, through kafka-python, what confluent_kafka cannot ask.
+
+    Args:
+        settings: how to reach the cluster.
+        leases: the tasks that have leased ids, by id; what is told of an id names its task.
+
+    Raises:
+        ConfigurationError: a property has no equivalent, or cannot be used.
+        ClusterUnreachable: no broker answered.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, leases: Mapping[str, TransactionalId] | None = None
+    ) -> None:
+        self.leases: Mapping[str, TransactionalId] = leases or {}
+        self._settings = settings
+        self._deadline_seconds = settings.request_timeout_seconds * SHARE
+        self._complaint = _LastComplaint()
+        _LOG.addHandler(self._complaint)
+        try:
+            configuration = client_configuration(settings)
+            if tokens := configuration.get("sasl_oauth_token_provider"):
+                tokens.token()  # first of all: asked for inside kafka-python, its error is lost
+            self._client = self._reach(configuration)
+        except (errors.KafkaError, OSError, ValueError, ImportError) as error:
+            _LOG.removeHandler(self._complaint)
+            raise self._unreachable(error) from error
+        except UserError:
+            _LOG.removeHandler(self._complaint)
+            raise
+
+    def close(self) -> None:
+        """End the connections."""
+        _LOG.removeHandler(self._complaint)
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, what: str, needs: str, function: Callable[[], Answer]) -> Answer:
+        """Return what `function` returns, calling it again while a broker takes a moment.
+
+        Args:
+            what: what is being done, for messages: "describing transactional id 'x'".
+            needs: the permission it takes: "Describe on TransactionalId x".
+            function: asks brokers and raises kafka-python's errors.
+
+        Raises:
+            ConfigurationError: this principal may not do it.
+            ClusterUnreachable: there was no answer within the deadline.
+            RunError: the brokers answered with another error.
+        """
+        deadline = time.monotonic() + self._deadline_seconds
+        while True:
+            try:
+                return function()
+            except errors.AuthorizationError as error:
+                raise ConfigurationError(
+                    f"{what}: this principal may not; allow it {needs}"
+                ) from error
+            except _REFUSED as error:
+                raise self._unreachable(error) from error
+            except _PASSING as error:
+                if time.monotonic() + PAUSE_SECONDS > deadline:
+                    raise ClusterUnreachable(
+                        f"{what}: no answer within {self._deadline_seconds:g} s "
+                        f"({type(error).__name__}); are all brokers up?"
+                    ) from error
+                time.sleep(PAUSE_SECONDS)
+            except errors.KafkaError as error:
+                raise RunError(f"{what} failed: {type(error).__name__} ({error})") from error
+
+    def send(self, request: Any, broker_id: int | None = None) -> Any:
+        """Return a broker's answer to one request; raises kafka-python's errors."""
+        return self._client.ask(request, broker_id)
+
+    def describe_producers(self, partitions: Collection[Any]) -> Any:
+        """Return what the leaders know of each partition's producers; raises as `send`."""
+        return self._client.describe_producers(partitions)
+
+    def brokers(self) -> tuple[int, ...]:
+        """Return the ids of the live brokers."""
+        described: Any = self.call(
+            "asking for the brokers", "Describe on the cluster", self._client.describe_cluster
+        )
+        live = (broker for broker in described["brokers"] if not broker.get("is_fenced"))
+        return tuple(sorted(broker["broker_id"] for broker in live))
+
+    def leaders(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the leader of every partition of `topics`, or of all topics that may be seen.
+
+        A topic that does not exist has no partitions here; an offline one has no leader.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        if wanted == []:
+            return {}
+        described: Any = self.call(
+            "asking for topics",
+            "Describe on them",
+            lambda: self._client.describe_topics(wanted),
+        )
+        for topic in described:
+            if topic["error_code"] == errors.TopicAuthorizationFailedError.errno:
+                raise ConfigurationError(
+                    f"asking for topic {topic['name']!r}: this principal may not; allow it "
+                    f"Describe on Topic {topic['name']}"
+                )
+        return {
+            TopicPartition(topic["name"], partition["partition_index"]): (
+                partition["leader_id"] if partition["leader_id"] >= 0 else None
+            )
+            for topic in described
+            for partition in topic["partitions"]
+        }
+
+    def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that is still there, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.EARLIEST), stable=False
+        )
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=False
+        )
+
+    def last_stable_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that a `read_committed` reader gets to, of each partition."""
+        return self._offsets(
+            dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=True
+        )
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset at or after a time; -1: there is none yet."""
+        return self._offsets(times_ms, stable=False)
+
+    def _offsets(
+        self, specs: Mapping[TopicPartition, Any], *, stable: bool
+    ) -> dict[TopicPartition, int]:
+        if not specs:
+            return {}
+        levels = consumer_protocol.IsolationLevel
+        level = levels.READ_COMMITTED if stable else levels.READ_UNCOMMITTED
+        topics = sorted({partition.topic for partition in specs})
+        answers: Any = self.call(
+            f"asking for the offsets of {', '.join(topics)}",
+            "Describe on these topics",
+            lambda: self._client.list_partition_offsets(
+                {structs.TopicPartition(*partition): spec for partition, spec in specs.items()},
+                isolation_level=level,
+            ),
+        )
+        return {TopicPartition(*partition): found.offset for partition, found in answers.items()}
+
+    def _reach(self, configuration: dict[str, Any]) -> _Client:
+        """Return a client of the first broker that answers, each having its share of the time.
+
+        Given all of them, kafka-python spends the whole time on one that hangs.
+        """
+        servers: list[str] = configuration.pop("bootstrap_servers")
+        share_ms = max(round(self._deadline_seconds * 1000 / len(servers)), 10)
+        # Half of a question's time, so that it is asked again when its broker was just replaced.
+        configuration["request_timeout_ms"] = max(round(self._deadline_seconds * 500), 10)
+        for server in servers[:-1]:
+            try:
+                return _Client(server, share_ms, configuration)
+            except errors.KafkaError:
+                continue
+        return _Client(servers[-1], share_ms, configuration)
+
+    def _unreachable(self, error: Exception) -> UserError:
+        servers = self._settings.bootstrap_servers
+        if isinstance(error, (ValueError, ImportError, errors.KafkaConfigurationError)):
+            return ConfigurationError(
+                f"the brokers at {servers} cannot be asked with these kafka.properties: {error}; "
+                f"correct them"
+            )
+        reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""
+        if isinstance(error, _REFUSED) or self._complaint.is_a_refusal():
+            return ClusterUnreachable(
+                f"the brokers at {servers} refused the connection{reason or f' ({error})'}; "
+                f"correct the security.protocol, sasl and ssl entries of kafka.properties"
+            )
+        return ClusterUnreachable(
+            f"no broker at {servers} answered within {self._deadline_seconds:g} s{reason}; "
+            f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
+        )
+
+
+class _Client(admin.KafkaAdminClient):
+    """The admin client with one more door: any request to any broker."""
+
+    def __init__(self, server: str, reach_ms: int, configuration: dict[str, Any]) -> None:
+        try:
+            admin.KafkaAdminClient.__init__(
+                self, bootstrap_servers=[server], bootstrap_timeout_ms=reach_ms, **configuration
+            )
+        except BaseException:
+            self._client.close()
+            self._net.stop()
+            raise
+
+    def ask(self, request: Any, broker_id: int | None) -> Any:
+        manager: Any = self._manager
+        return manager.run(lambda: manager.send(request, node_id=broker_id))
+
+
+class _LastComplaint(logging.Handler):
+    """Keeps why the last connection failed: kafka-python says so only in its log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := _FAILED_CONNECTION.search(record.getMessage()):
+            self.text = found[1]
+
+    def is_a_refusal(self) -> bool:
+        return any(sign in self.text for sign in ("SSL", "Sasl", "Authentication", "Handshake"))

@@ -1,0 +1,1 @@
+"""Writing in transactions: one producer per transactional.id, recycled when suspect."""

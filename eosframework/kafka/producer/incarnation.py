@@ -1,0 +1,171 @@
+"""One librdkafka producer: an epoch of a transactional.id, from its init to its successor's."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from eosframework.kafka.client.background import discard
+from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.client.defaults import Properties, with_connection_log
+from eosframework.kafka.client.properties import new_client
+from eosframework.kafka.producer.straggler_detection import Suspicion
+from eosframework.kafka.taxonomy import kafka_error
+
+CONNECT_SECONDS = 5.0
+
+LOOK_SECONDS = 0.1
+"""How often a wait for deliveries looks whether the transaction has failed meanwhile."""
+
+
+class Statistics:
+    """The `stats_cb` of a producer: keeps the newest text, where any are made.
+
+    Args:
+        forward: the user's own `stats_cb`, or None.
+    """
+
+    def __init__(self, forward: Callable[[str], object] | None) -> None:
+        self.text: str | None = None
+        self._forward = forward
+
+    def __call__(self, text: str) -> None:
+        """Take librdkafka's statistics, a JSON text."""
+        self.text = text
+        if self._forward is not None:
+            self._forward(text)
+
+
+class Incarnation:
+    """A confluent_kafka producer with what is known about its connections.
+
+    Args:
+        properties: of the producer, complete but for the log of its connections.
+    """
+
+    def __init__(self, properties: Properties) -> None:
+        self.statistics = Statistics(properties.get("stats_cb"))
+        complete, connections = with_connection_log(properties)
+        self.producer = new_client(Producer, {**complete, "stats_cb": self.statistics})
+        # Not a method of this object: in a cycle of references the closed client would keep its
+        # thread-local key, of which a process has 1024, until the garbage collector comes.
+        self.suspicion = Suspicion(connections, partial(_serve, self.producer, 0))
+        self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
+        self._began_at = time.monotonic()
+
+    def init(self, deadline: Deadline) -> None:
+        """Take the id.
+
+        The brokers are asked for first: librdkafka looks for the coordinator at once, and where
+        it catches the bootstrap connection on its way out it waits 500 ms to look again.
+        """
+        with suppress(KafkaException):
+            self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
+        self.producer.init_transactions(deadline.timeout())
+        self.suspicion.take_faults_as_known()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.producer.begin_transaction()
+        self._began_at = time.monotonic()
+
+    def serve(self, seconds: float) -> None:
+        """Let what is queued arrive; an error here comes back from the next transactional call."""
+        _serve(self.producer, seconds)
+
+    def cause(self, error: BaseException, *, in_transaction: bool) -> BaseException:
+        """Return the error behind one that only says that there was one.
+
+        confluent_kafka loses a fatal one on its way out of a callback (SystemError), and `produce`
+        returns _FATAL in its place. Where a record was refused meanwhile, `produce` and
+        `send_offsets_to_transaction` return _STATE. The calls made here to ask are refused in
+        their state, with the transaction's first error (rd_kafka_txn_require_states0).
+
+        `_INCONSISTENT` says that records were not even sent. Their partition may not exist; but
+        in a transaction as old as their timeout they may have waited in vain for a broker, which
+        is not their fault.
+
+        Args:
+            error: what a call raised.
+            in_transaction: whether a transaction is open, as librdkafka sees it.
+        """
+        code = kafka_error(error).code()
+        if code == KafkaError._INCONSISTENT and self._records_may_have_expired():  # noqa: SLF001
+            return KafkaException(_expired(kafka_error(error)))
+        hidden = code == KafkaError._FATAL or (  # noqa: SLF001
+            in_transaction and code == KafkaError._STATE  # noqa: SLF001
+        )
+        if not hidden:
+            return error
+        return self._first_error(in_transaction=in_transaction) or error
+
+    def deliver(self, deadline: Deadline) -> None:
+        """Wait until everything produced is delivered, or one record is refused.
+
+        `commit_transaction` would wait as well, but on: the records behind a refused one are out
+        of sequence and cannot be delivered, which it finds out by their timeout.
+
+        Raises:
+            KafkaException: why the open transaction can only be aborted.
+        """
+        while self.producer.flush(deadline.timeout(at_most=LOOK_SECONDS)) > 0:
+            if (error := self._first_error(in_transaction=True)) is not None:
+                raise error
+            if deadline.is_over:
+                return
+
+    def raise_first_error(self) -> None:
+        """Raise what ended the open transaction, if something did.
+
+        Raises:
+            KafkaException: why the open transaction can only be aborted.
+        """
+        if (error := self._first_error(in_transaction=True)) is not None:
+            raise error
+
+    def _records_may_have_expired(self) -> bool:
+        return time.monotonic() - self._began_at >= self._delivery_seconds
+
+    def _first_error(self, *, in_transaction: bool) -> KafkaException | None:
+        """Return the error that ended the transaction or the producer, if there was one."""
+        try:
+            if in_transaction:
+                self.producer.begin_transaction()
+            else:
+                self.producer.commit_transaction(0)
+        except KafkaException as error:
+            told = error.args[0].fatal() or error.args[0].txn_requires_abort()
+            return error if told else None
+        return None
+
+    def discard(self, *, wait_seconds: float | None = 0) -> bool:
+        """Close the producer on a thread of its own.
+
+        Args:
+            wait_seconds: how long to wait for it; None: for as long as it takes.
+
+        Returns:
+            Whether it was closed in time.
+        """
+        thread = discard(self.producer)
+        thread.join(wait_seconds)
+        return not thread.is_alive()
+
+
+def _expired(error: KafkaError) -> KafkaError:
+    code = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
+    return KafkaError(code, error.str(), error.fatal(), error.retriable(), True)
+
+
+def _serve(producer: Producer, seconds: float) -> bool:
+    """Poll, and tell whether no callback raised, which would have ended the poll early."""
+    try:
+        producer.poll(seconds)
+    except (KafkaException, SystemError):
+        return False
+    return True

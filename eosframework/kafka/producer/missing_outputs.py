@@ -1,0 +1,107 @@
+"""Topics that are written to and are not there any more: nobody sees them but in what fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from eosframework.errors import TransactionError
+from eosframework.kafka.client.defaults import admin_properties
+from eosframework.kafka.taxonomy import kafka_error
+
+REPEAT_SECONDS = 300.0
+"""After so long a topic that is still missing is reported again."""
+
+ASK_SECONDS = 10.0
+"""How long an answer is waited for."""
+
+SIGNS = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._INCONSISTENT,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    }
+)
+"""What a transaction fails with whose topic is missing. A producer that knew the topic waits for it
+until its records expire, as it does for a broker."""
+
+
+class MissingOutputs:
+    """Reports topics that are missing, each once and again now and then.
+
+    Args:
+        client: librdkafka properties that reach the cluster.
+        topics: what is written to, as far as that is known.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        topics: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._topics = list(topics)
+        self._clock = clock
+        self._reported_at: dict[str, float] = {}
+        self._asking = threading.Lock()
+        self._events = structlog.get_logger("eosframework.kafka")
+
+    def look_after(self, error: TransactionError) -> None:
+        """Ask on another thread whether a topic is missing, if that may be why something failed.
+
+        The caller does not wait: brokers that do not answer must not hold its recovery up.
+        """
+        if (
+            self._topics
+            and kafka_error(error).code() in SIGNS
+            and self._asking.acquire(blocking=False)
+        ):
+            threading.Thread(target=self._ask, name="eos-missing", daemon=True).start()
+
+    def report(self, missing: Sequence[str]) -> None:
+        """Report these topics, unless that was done not long ago; forget those that are back."""
+        now = self._clock()
+        self._reported_at = {t: at for t, at in self._reported_at.items() if t in missing}
+        for topic in missing:
+            if now - self._reported_at.get(topic, -REPEAT_SECONDS) < REPEAT_SECONDS:
+                continue
+            self._reported_at[topic] = now
+            self._events.warning(
+                "output_topic_missing",
+                topic=topic,
+                consequence="nothing that is written with it can be committed; the records are "
+                "processed again until it exists",
+                mend="create it with as many partitions as before (`eosframework apply APP`), or "
+                "stop the workers and take it out of the topology",
+            )
+
+    def _ask(self) -> None:
+        try:
+            # Any: the stubs leave the futures' results open.
+            admin: Any = AdminClient(admin_properties(self._client))
+            answers = admin.describe_topics(
+                TopicCollection(self._topics), request_timeout=ASK_SECONDS
+            )
+            self.report(sorted(topic for topic, answer in answers.items() if _is_missing(answer)))
+        finally:
+            self._asking.release()
+
+
+def _is_missing(answer: Any) -> bool:
+    try:
+        answer.result()
+    except KafkaException as error:
+        return error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    return False

@@ -1,0 +1,1 @@
+"""The schema registry's client, and codecs bound to its schemas."""

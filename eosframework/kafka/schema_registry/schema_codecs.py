@@ -1,0 +1,364 @@
+"""A schema registry, and codecs bound to it.
+
+What does the work is the serializers of confluent_kafka. Here is decided which subject a schema
+goes by, and whom a failure blames: a registry that does not answer says nothing about a record, so
+the record is neither skipped nor a dead letter; it waits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn, TypeVar
+
+from eosframework.config import RegistrySettings, SubjectNames
+from eosframework.errors import (
+    ConfigurationError,
+    SchemasAway,
+    SchemasRefused,
+    SchemasUnusable,
+)
+from eosframework.kafka.schema_registry.registry_answers import Action, Use
+from eosframework.kafka.schema_registry.registry_client import (
+    NOT_REGISTERED,
+    answered,
+    avro,
+    context_of,
+    json_schema,
+    local_client,
+    open_client,
+    protobuf,
+    reason,
+    registry_errors,
+    schema_of,
+    subject_conf,
+)
+from eosframework.serialization.schemas import Codec, Format
+
+_T = TypeVar("_T")
+
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A schema that the application writes with, under its name in the registry."""
+
+    name: str
+    codec: Codec
+
+    @property
+    def label(self) -> str:
+        """What it goes by in messages."""
+        return f"schema of {self.codec.declared} for subject {self.name!r}"
+
+
+def open_schemas(
+    codecs: Sequence[Codec],
+    settings: RegistrySettings,
+    *,
+    checked: bool = True,
+    patience_seconds: float = 0.0,
+) -> None:
+    """Let the codecs of an application work, if it has any.
+
+    Args:
+        codecs: of its graph.
+        settings: where the registry is.
+        checked: also make sure that it answers and has the schemas that are written with.
+        patience_seconds: see `SchemaRegistry`.
+
+    Raises:
+        ConfigurationError: there are no settings for a registry, or packages are missing.
+        SchemasUnusable: it cannot be reached, lacks a schema, or refuses one.
+    """
+    if not codecs:
+        return
+    registry = SchemaRegistry(settings, patience_seconds=patience_seconds)
+    registry.bind(codecs)
+    if checked:
+        registry.require(codecs)
+
+
+class SchemaRegistry:
+    """Reads and writes schemas, and does the work of codecs.
+
+    Args:
+        settings: where it is.
+        patience_seconds: how long a record waits here for a registry that is away, before the
+            call fails.
+        local: keep schemas in this process, for tests of topologies.
+
+    Raises:
+        ConfigurationError: there are no settings for it, or the packages are missing.
+    """
+
+    def __init__(
+        self, settings: RegistrySettings, *, patience_seconds: float = 0.0, local: bool = False
+    ) -> None:
+        self._settings = settings
+        self._patience_seconds = patience_seconds
+        self._is_local = local
+        self._elsewhere = _Elsewhere(settings, patience_seconds)
+        self._client = local_client() if local else open_client(settings)
+        self._registers = settings.auto_register or local
+        self.place = settings.url or "this process"
+
+    def bind(self, codecs: Iterable[Codec]) -> None:
+        """Let codecs work with this registry, from now on and without asking it yet."""
+        for codec in codecs:
+            encode = self._encoder(codec) if codec.declared.writes else _refuse_to_write
+            codec.bind(encode, self._decoder(codec), None if self._is_local else self._elsewhere)
+
+    def subjects(self, codecs: Iterable[Codec]) -> list[Subject]:
+        """Return what the application writes with, each subject and schema once."""
+        found: dict[tuple[str, str], Subject] = {}
+        for codec in codecs:
+            if codec.written:
+                subject = Subject(self.subject_of(codec), codec)
+                found.setdefault((subject.name, str(codec.declared)), subject)
+        return list(found.values())
+
+    def subject_of(self, codec: Codec) -> str:
+        """Return the name under which a codec's schema is registered.
+
+        Raises:
+            ConfigurationError: the settings give it none.
+        """
+        if codec.declared.subject is not None:
+            return codec.declared.subject
+        names, record = self._settings.subject_names, codec.record
+        if names is SubjectNames.TOPIC:
+            return f"{codec.topic}-{'key' if codec.is_key else 'value'}"
+        if record is None:
+            raise ConfigurationError(
+                f"registry.subject_names={names} goes by names of records, and the schema of "
+                f"{codec.declared} has none; name the record, or give the serde a subject"
+            )
+        return record if names is SubjectNames.RECORD else f"{codec.topic}-{record}"
+
+    def require(self, codecs: Sequence[Codec]) -> None:
+        """Make sure that workers can read and write with these codecs.
+
+        Raises:
+            SchemasUnusable: the registry cannot be reached, lacks a schema, or refuses one.
+        """
+        self._asked("what it can do", self._client.get_schema_types)
+        for subject in self.subjects(codecs):
+            if self._settings.use_latest_version:
+                known = self._known(subject, lambda s=subject: self._latest(s))
+            elif self._registers:
+                self.register(subject)
+                continue
+            else:
+                known = self._known(subject, lambda s=subject: self._lookup(s))
+            if not known:
+                raise SchemasUnusable(
+                    f"the registry at {self.place} has no {subject.label}; run `eosframework "
+                    f"apply`, or set registry.auto_register=true"
+                )
+
+    def is_registered(self, subject: Subject) -> bool:
+        """Tell whether the registry has a schema under its subject.
+
+        Raises:
+            SchemasUnusable: the registry cannot be reached, or gives no answer that can be used.
+        """
+        return self._known(subject, lambda: self._lookup(subject))
+
+    def fits(self, subject: Subject) -> bool:
+        """Tell whether the registry would take a schema beside those that its subject has.
+
+        Of Protobuf that shows when it is registered: not every registry reads its descriptors here.
+
+        Raises:
+            SchemasUnusable: the registry cannot be reached, or gives no answer that can be used.
+        """
+        if subject.codec.declared.format is Format.PROTOBUF:
+            return True
+        if not self._known(subject, lambda: self._latest(subject)):
+            return True
+        schema = schema_of(subject.codec)
+        return self._asked(
+            f"whether the {subject.label} fits",
+            lambda: self._client.test_compatibility(subject.name, schema),
+        )
+
+    def register(self, subject: Subject) -> None:
+        """Give the registry a schema; one that it has is found.
+
+        Raises:
+            SchemasUnusable: the registry cannot be reached, or refuses the schema.
+        """
+        if subject.codec.declared.format is Format.PROTOBUF:
+            self._asked(f"to take the {subject.label}", lambda: self._write_empty(subject, True))
+            return
+        schema = schema_of(subject.codec)
+        self._asked(
+            f"to take the {subject.label}",
+            lambda: self._client.register_schema(subject.name, schema),
+        )
+
+    def _lookup(self, subject: Subject) -> None:
+        if subject.codec.declared.format is Format.PROTOBUF:
+            self._write_empty(subject, False)
+            return
+        self._client.lookup_schema(subject.name, schema_of(subject.codec))
+
+    def _latest(self, subject: Subject) -> None:
+        self._client.get_latest_version(subject.name)
+
+    def _write_empty(self, subject: Subject, registers: bool) -> None:
+        """Write an empty message: that finds its schema, and those of what it imports."""
+        codec: Any = subject.codec
+        conf = {**subject_conf(subject.name), "auto.register.schemas": registers}
+        protobuf().ProtobufSerializer(codec.model, self._client, conf)(
+            codec.model(), context_of(codec)
+        )
+
+    def _known(self, subject: Subject, look: Callable[[], None]) -> bool:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        def found() -> bool:
+            try:
+                look()
+            except SchemaRegistryError as error:
+                if error.error_code in NOT_REGISTERED:
+                    return False
+                raise
+            return True
+
+        return self._asked(f"for the {subject.label}", found)
+
+    def _asked(self, what: str, ask: Callable[[], _T]) -> _T:
+        """Return an answer of the registry's, for a command or at a start."""
+        try:
+            return ask()
+        except registry_errors() as error:
+            raise SchemasUnusable(
+                f"the schema registry at {self.place} was asked {what} and gave "
+                f"{reason(error)}; check registry.url and what the registry says"
+            ) from error
+
+    # --- records ------------------------------------------------------------------------
+
+    def _encoder(self, codec: Codec) -> Callable[[Any], bytes]:
+        settings, context = self._settings, context_of(codec)
+        conf = {
+            **subject_conf(self.subject_of(codec)),
+            "auto.register.schemas": self._registers and not settings.use_latest_version,
+            "use.latest.version": settings.use_latest_version,
+        }
+        model: Any = codec.model
+        if codec.declared.format is Format.PROTOBUF:
+            write = protobuf().ProtobufSerializer(model, self._client, conf)
+        elif codec.declared.format is Format.AVRO:
+            to_map = None if model is None else _to_map(model, "python")
+            write = avro().AvroSerializer(self._client, codec.schema, to_map, conf)
+        else:
+            to_map = None if model is None else _to_map(model, "json")
+            write = json_schema().JSONSerializer(
+                codec.schema, self._client, to_map, conf, json_encode=_write_json
+            )
+        return self._patient(Use.WRITE, codec, lambda value: write(value, context))
+
+    def _decoder(self, codec: Codec) -> Callable[[bytes], Any]:
+        model: Any = codec.model
+        context, conf = context_of(codec), subject_conf(None)
+        if codec.declared.format is Format.PROTOBUF:
+            read = protobuf().ProtobufDeserializer(model, conf, self._client)
+        elif codec.declared.format is Format.AVRO:
+            read = avro().AvroDeserializer(
+                self._client, codec.schema, None if model is None else _from_map(model), conf=conf
+            )
+        else:
+            from_map = None if model is None else _from_map(model)
+            read = json_schema().JSONDeserializer(
+                codec.schema, from_map, self._client, conf, json_decode=_read_json
+            )
+        return self._patient(Use.READ, codec, lambda data: read(data, context))
+
+    def _patient(self, use: Use, codec: Codec, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `work`; the table of answers tells whom a failure of the registry blames.
+
+        Args:
+            use: of the schema.
+            codec: whose work it is.
+            work: takes a value or its bytes.
+        """
+        errors = registry_errors()
+
+        def done(given: Any) -> Any:
+            deadline = None
+            while True:
+                try:
+                    return work(given)
+                except errors as error:
+                    answer = answered(error)
+                    if answer.actions[use] is Action.RECORD:
+                        raise
+                    if answer.actions[use] is Action.REFUSE:
+                        raise SchemasRefused(
+                            f"the schema registry at {self.place} is needed to {use} "
+                            f"{codec.topic or codec.declared} and gave {reason(error)}: "
+                            f"{answer.meaning}. No record is skipped or set aside for it. To mend "
+                            f"it: {answer.mend}; then start again"
+                        ) from error
+                    now = time.monotonic()
+                    deadline = now + self._patience_seconds if deadline is None else deadline
+                    if now >= deadline:
+                        raise SchemasAway(
+                            f"the schema registry at {self.place} is needed to {use} "
+                            f"{codec.topic or codec.declared} and gave "
+                            f"{reason(error)}; the record waits for it"
+                        ) from error
+                    time.sleep(_PAUSE_SECONDS)
+
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Binds codecs that arrive in another process, all to one client."""
+
+    settings: RegistrySettings
+    patience_seconds: float
+
+    def __call__(self, codec: Codec) -> None:
+        _opened(self).bind([codec])
+
+
+@cache
+def _opened(place: _Elsewhere) -> SchemaRegistry:
+    return SchemaRegistry(place.settings, patience_seconds=place.patience_seconds)
+
+
+def _to_map(model: Any, mode: str) -> Callable[[Any, Any], Any]:
+    def to_map(value: Any, _: Any) -> Any:
+        if not isinstance(value, model):
+            raise TypeError(f"expected {model.__name__}, got {type(value).__name__}: {value!r:.80}")
+        return value.model_dump(mode=mode, by_alias=True)
+
+    return to_map
+
+
+def _from_map(model: Any) -> Callable[[Any, Any], Any]:
+    return lambda value, _: model.model_validate(value)
+
+
+_write_json = json.JSONEncoder(allow_nan=False).encode
+
+
+def _read_json(data: str | bytes) -> Any:
+    return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON; expected a number or null")
+
+
+def _refuse_to_write(_: Any) -> bytes:
+    raise TypeError("the serde has no schema to write with; give it one")

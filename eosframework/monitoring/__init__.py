@@ -1,0 +1,1 @@
+"""Observation of a process from outside: metrics, traces, HTTP pages."""

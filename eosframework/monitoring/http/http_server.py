@@ -1,0 +1,76 @@
+"""The server of a process: where it listens, and for how long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+
+import structlog
+
+from eosframework.errors import ConfigurationError
+from eosframework.monitoring.http.address import host_and_port
+from eosframework.monitoring.http.connections import Connections
+from eosframework.monitoring.http.exchange import Site
+from eosframework.monitoring.http.pages import Pages
+
+STOP_SECONDS = 5.0
+
+_BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted."""
+
+
+@contextmanager
+def serving(
+    address: str,
+    pages: Pages,
+    *,
+    hosts: Collection[str] = (),
+    setting: str = "worker.http_address",
+) -> Generator[str]:
+    """Answer for the length of a `with` block; give the address with the port that was taken.
+
+    Args:
+        address: `host:port`; port 0 is any free one.
+        pages: what there is.
+        hosts: names that clients may use for this server, besides its own and addresses.
+        setting: where the address comes from, for messages.
+
+    Raises:
+        ConfigurationError: the address cannot be had.
+    """
+    host, port = host_and_port(address)
+    try:
+        listener = _listener(host, port)
+        taken = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        names = {name.lower() for name in (*hosts, host, socket.gethostname())}
+        site = Site(pages, names, setting.replace("http_address", "http_hosts"))
+        connections = Connections(listener, site)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"{setting}={address!r} cannot be listened on: "
+            f"{getattr(error, 'strerror', None) or error}; give this process another port or an "
+            f"address of this machine"
+        ) from error
+    thread = threading.Thread(target=connections.serve, name="eos-http", daemon=True)
+    thread.start()
+    structlog.get_logger("eosframework.http").info("http_serving", address=taken)
+    try:
+        yield taken
+    finally:
+        connections.stop()
+        thread.join(STOP_SECONDS)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

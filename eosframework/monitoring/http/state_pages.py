@@ -1,0 +1,177 @@
+"""`/state`: what the stores of this worker's tasks hold, committed values only.
+
+/state                            the stores, and which partitions of them are here
+/state/STORE/KEY                  what there is for a key
+/state/STORE?from=&to=&limit=     what there is for a range of keys, partition by partition
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any
+
+from eosframework.monitoring.http.pages import Answer, NotServed, Request
+from eosframework.operators.expiry import unexpired
+from eosframework.operators.operator_ports import CommittedStore
+from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
+from eosframework.state.query.layouts import Row
+from eosframework.state.query.stores import QueriedStore, queried_stores
+from eosframework.state.query.texts import key_of
+from eosframework.topology.graph.graph import Graph
+
+DEFAULT_LIMIT = 100
+LARGEST_LIMIT = 1000
+"""Encoding more of them at once would hold up the thread that processes records."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+PartitionOf = Callable[[bytes, int], int]
+"""Takes an encoded key and the number of partitions."""
+
+
+class StatePages:
+    """Answers for `/state`.
+
+    Args:
+        graph: of the application.
+        shared: what this worker has.
+        partitions: how many tasks each sub-topology has.
+        partition_of: where a key is, if its records were placed as Kafka's own clients do.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shared: SharedStores,
+        partitions: Mapping[str, int],
+        partition_of: PartitionOf,
+    ) -> None:
+        self._application = graph.application
+        self._stores = queried_stores(graph)
+        self._shared = shared
+        self._partitions = partitions
+        self._partition_of = partition_of
+
+    def page(self, request: Request) -> Answer:
+        """Answer for a path behind `/state`."""
+        name, *rest = request.path or [""]
+        if not name:
+            return self._all()
+        store = self._store(name)
+        # A key may hold slashes.
+        key = "/".join(rest)
+        return self._get(store, key) if key else self._scan(store, request.options)
+
+    def _all(self) -> Answer:
+        stores = [
+            {
+                "store": store.name,
+                "sub_topology": store.sub_topology,
+                "partitions": self._partitions.get(store.sub_topology),
+                "here": [
+                    {
+                        "partition": partition,
+                        "up_to_date": is_up_to_date,
+                        "position": self._position(store, partition),
+                    }
+                    for partition, is_up_to_date in self._here(store).items()
+                ],
+            }
+            for store in self._stores.values()
+        ]
+        return Answer(HTTPStatus.OK, {"application": self._application, "stores": stores})
+
+    def _get(self, store: QueriedStore, text: str) -> Answer:
+        key = key_of(store.store, text)
+        self._require_up_to_date(store)
+        for partition in self._here(store):
+            if rows := self._read(store, partition, key):
+                found = {"key": rows[0].key, "partition": partition}
+                values = [{"value": row.value, "timestamp": row.timestamp} for row in rows]
+                return Answer(HTTPStatus.OK, {"store": store.name, **found, "found": values})
+        raise self._absent(store, key, text)
+
+    def _scan(self, store: QueriedStore, options: Mapping[str, str]) -> Answer:
+        limit = _limit(options)
+        first = key_of(store.store, options["from"]) if "from" in options else b""
+        last = key_of(store.store, options["to"]) if "to" in options else None
+        self._require_up_to_date(store)
+        rows = list(islice(self._rows(store, first, last), limit + 1))
+        shown = [
+            {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
+            for partition, r in rows[:limit]
+        ]
+        content = {"store": store.name, "partitions": list(self._here(store))}
+        return Answer(HTTPStatus.OK, content | {"found": shown, "more": len(rows) > limit})
+
+    def _rows(
+        self, store: QueriedStore, first: bytes, last: bytes | None
+    ) -> Iterator[tuple[int, Row]]:
+        for partition in self._here(store):
+            try:
+                content = self._content(store, partition)
+                for row in store.layout.scan(content, first, last):
+                    yield partition, row
+            except StoresGone:
+                continue
+
+    def _read(self, store: QueriedStore, partition: int, key: bytes) -> list[Row]:
+        try:
+            return store.layout.get(self._content(store, partition), key)
+        except StoresGone:
+            return []
+
+    def _content(self, store: QueriedStore, partition: int) -> CommittedStore:
+        content = self._shared.content(store.sub_topology, partition, store.name)
+        time = self._shared.stream_time(store.sub_topology, partition)
+        return unexpired(store.store, content, time)
+
+    def _position(self, store: QueriedStore, partition: int) -> int | None:
+        try:
+            return self._shared.position(store.sub_topology, partition, store.name)
+        except StoresGone:
+            return None
+
+    def _here(self, store: QueriedStore) -> dict[int, bool]:
+        return self._shared.partitions(store.sub_topology)
+
+    def _store(self, name: str) -> QueriedStore:
+        if name not in self._stores:
+            known = ", ".join(self._stores) or "none"
+            raise NotServed(HTTPStatus.NOT_FOUND, f"there is no store {name!r}; there are {known}")
+        return self._stores[name]
+
+    def _require_up_to_date(self, store: QueriedStore) -> None:
+        waiting = [p for p, is_up_to_date in self._here(store).items() if not is_up_to_date]
+        if waiting:
+            raise NotServed(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"partitions {waiting} of store {store.name!r} are brought up to date; ask again",
+                restoring=waiting,
+            )
+
+    def _absent(self, store: QueriedStore, key: bytes, text: str) -> NotServed:
+        here = list(self._here(store))
+        count = self._partitions.get(store.sub_topology, 0)
+        partition = self._partition_of(key, count) if count else None
+        message = f"store {store.name!r} has no key {text!r} in partitions {here}"
+        if partition not in here:
+            message += (
+                f", those of this worker; if it was placed as Kafka's clients do it is in "
+                f"partition {partition}: ask the worker that has it"
+            )
+        return NotServed(HTTPStatus.NOT_FOUND, message, partition=partition, here=here)
+
+
+def _limit(options: Mapping[str, Any]) -> int:
+    text = options.get("limit", str(DEFAULT_LIMIT))
+    # `int` refuses more than 4,300 digits, and takes digits of other scripts.
+    if _NUMBER.fullmatch(text) is None or not 0 < int(text) <= LARGEST_LIMIT:
+        raise NotServed(
+            HTTPStatus.BAD_REQUEST,
+            f"limit={text!r:.40} cannot be; expected a number from 1 to {LARGEST_LIMIT}",
+        )
+    return int(text)

@@ -1,0 +1,104 @@
+"""Why a process is not ready, from what is to be seen of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from eosframework.kafka.client.statistics import ClientsSeen, Ends
+from eosframework.monitoring.http.health import Reason
+from eosframework.outbox.relay_views import RelayView
+from eosframework.processing.task_states import TaskState
+from eosframework.processing.worker_views import WorkerView
+from eosframework.records import TopicPartition
+
+_WAITING = {
+    TaskState.ASSIGNED.value: ("restoring", "wait for their state"),
+    TaskState.RECOVERING.value: ("recovering", "take their transactional id again"),
+    TaskState.FENCED.value: ("fenced", "were fenced, and wait to see whether another has them"),
+    "unclaimed": ("unclaimed", "are not claimed in the database yet"),
+}
+
+
+class OpenTransactions:
+    """Tells partitions in which somebody's open transaction has stood in the way for long.
+
+    Args:
+        limit_seconds: a transaction that is well ends sooner.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_seconds = limit_seconds
+        self._clock = clock
+        self._since: dict[TopicPartition, tuple[int, float]] = {}
+
+    def look(
+        self, read_to: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Ends]
+    ) -> dict[TopicPartition, float]:
+        """Return the partitions that are held up, with the seconds since when.
+
+        Args:
+            read_to: how far each partition is read.
+            ends: of these partitions, and perhaps others.
+        """
+        now = self._clock()
+        waiting = {
+            partition: ends[partition].stable
+            for partition, offset in read_to.items()
+            if partition in ends and offset >= ends[partition].stable < ends[partition].last
+        }
+        self._since = {
+            partition: (stable, since if known == stable else now)
+            for partition, stable in waiting.items()
+            for known, since in [self._since.get(partition, (None, now))]
+        }
+        return {
+            partition: now - since
+            for partition, (_, since) in self._since.items()
+            if now - since > self._limit_seconds
+        }
+
+
+def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions) -> list[Reason]:
+    """Return why a worker is not ready."""
+    reasons: list[Reason] = []
+    if not view.was_assigned:
+        reasons.append(Reason("unassigned", "the group has not told yet which partitions it has"))
+    if view.away is not None:
+        reasons.append(Reason("away", view.away))
+    for state, (code, what) in _WAITING.items():
+        if names := [task.name for task in view.tasks if task.state == state]:
+            left = f"; {view.counts.restoring} records of changelogs are left"
+            listed = _listed(names)
+            reasons.append(Reason(code, f"{listed} {what}{left if code == 'restoring' else ''}"))
+    read_to = {p: offset for task in view.tasks for p, offset in task.read_to.items()}
+    if held := open_.look(read_to, seen.ends):
+        longest = max(held.values())
+        reasons.append(
+            Reason(
+                "held_back",
+                f"{_listed(sorted(map(str, held)))} {'is' if len(held) == 1 else 'are'} held back "
+                f"by an open transaction of a producer, for {longest:.0f} s; `eosframework txn "
+                f"hanging` names it",
+            )
+        )
+    return reasons
+
+
+def relay_reasons(view: RelayView, seen: ClientsSeen) -> list[Reason]:
+    """Return why a relay is not ready; one that stands by is."""
+    reasons: list[Reason] = []
+    if view.away is not None:
+        reasons.append(Reason("away", view.away))
+    elif not view.shards and not view.stands_by:
+        reasons.append(Reason("unassigned", "no shard was taken over yet"))
+    if out := [f"shard {number}" for number, runs in view.shards.items() if not runs]:
+        reasons.append(Reason("recovering", f"{_listed(out)} take their transactional id again"))
+    return reasons
+
+
+def _listed(names: Iterable[str], most: int = 5) -> str:
+    names = list(names)
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,107 @@
+"""What the transactions of a task show as spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+from eosframework.monitoring.tracing.trace_context import TRACEPARENT, context_in, traceparent_of
+from eosframework.processing.ports import Message, Output
+
+
+class TracedTransactions:
+    """Makes a span of each transaction, one after the other.
+
+    Args:
+        tracer: makes spans.
+        name: of each span.
+        attributes: of each span.
+        most_links: to how many records a span links at most: the first that carry a context which
+            is sampled.
+    """
+
+    def __init__(
+        self, tracer: Tracer, name: str, attributes: Mapping[str, str | int], most_links: int
+    ) -> None:
+        self._tracer = tracer
+        self._name = name
+        self._attributes = attributes
+        self._most_links = most_links
+        self._span: Span | None = None
+        self._links_left = 0
+        self._own: tuple[str, bytes] | None = None
+
+    def begin(self) -> None:
+        """Begin a span; one that was not ended is."""
+        self.end("dropped")
+        span = self._tracer.start_span(
+            self._name,
+            trace.set_span_in_context(trace.INVALID_SPAN),
+            kind=SpanKind.CONSUMER,
+            attributes=self._attributes,
+        )
+        self._span = span
+        self._links_left = self._most_links if span.is_recording() else 0
+        context = span.get_span_context()
+        self._own = (TRACEPARENT, traceparent_of(context).encode()) if context.is_valid else None
+
+    def took(self, messages: Sequence[Message]) -> None:
+        """Link to records that go into the transaction."""
+        if not self._links_left or self._span is None:
+            return
+        for message in messages:
+            context = context_in(message.headers())
+            if context is None or not context.trace_flags.sampled:
+                continue
+            attributes = {
+                "messaging.destination.name": message.topic(),
+                "messaging.destination.partition.id": str(message.partition()),
+                "messaging.kafka.offset": message.offset(),
+            }
+            self._span.add_link(context, attributes)
+            self._links_left -= 1
+            if not self._links_left:
+                return
+
+    def current(self) -> AbstractContextManager[object]:
+        """Let what runs inside find the transaction's span as the current one."""
+        if self._span is None:
+            return nullcontext()
+        return trace.use_span(
+            self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        )
+
+    def marked(self, outputs: Sequence[Output]) -> Sequence[Output]:
+        """Return outputs of which each carries a context: its input's, else the transaction's."""
+        own = self._own
+        if own is None:
+            return outputs
+        return [
+            output if _carries(output) else (*output[:7], [*(output[7] or ()), own])
+            for output in outputs
+        ]
+
+    def end(self, outcome: str, records: int | None = None) -> None:
+        """End the span, if there is one.
+
+        Args:
+            outcome: what became of the transaction.
+            records: how many it took; None: it came to nothing, or that is not known.
+        """
+        span, self._span = self._span, None
+        if span is None:
+            return
+        span.set_attribute("eos.outcome", outcome)
+        if records is not None:
+            span.set_attribute("messaging.batch.message_count", records)
+        else:
+            span.set_status(Status(StatusCode.ERROR, "its records are processed again"))
+        span.end()
+
+
+def _carries(output: Output) -> bool:
+    headers = output[7]
+    return headers is not None and any(name == TRACEPARENT for name, _ in headers)

@@ -1,0 +1,1 @@
+"""Commands on a running or stopped application: audit, doctor, dead letters."""

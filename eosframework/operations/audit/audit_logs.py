@@ -1,0 +1,178 @@
+"""What an audit asks of the cluster: bounds, positions and records that are beyond doubt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from eosframework.application.control_log import RegistryLog
+from eosframework.application.replay_marks import Marks, ReplayMarks
+from eosframework.config import KafkaSettings
+from eosframework.errors import ClusterUnreachable, RunError, StartRefused
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
+from eosframework.records import Position, TopicPartition
+
+OPEN_TRANSACTION_SECONDS = 90.0
+"""How long to wait for transactions that were left open: brokers abort them by their timeout."""
+
+Positions = dict[TopicPartition, int]
+OnProgress = Callable[[str, int], None]
+"""Told what is being read and how many of its records were so far."""
+
+
+class Logs:
+    """The topics of one application and the positions of its group.
+
+    Args:
+        application: its name, which is that of its group.
+        inputs: the topics that it reads.
+        settings: how to reach the cluster.
+        on_progress: see `OnProgress`.
+    """
+
+    def __init__(
+        self,
+        application: str,
+        inputs: Iterable[str],
+        settings: KafkaSettings,
+        on_progress: OnProgress,
+    ) -> None:
+        self._application = application
+        self._input_topics = sorted(inputs)
+        self._settings = settings
+        self._on_progress = on_progress
+        self._broker_time: dict[str, bool] = {}
+        self.admin = ClusterAdmin(settings)
+
+    @cached_property
+    def inputs(self) -> list[TopicPartition]:
+        """The partitions of the input topics.
+
+        Raises:
+            StartRefused: a topic does not exist.
+        """
+        found, missing = self.partitions(self._input_topics)
+        if missing:
+            raise StartRefused(
+                f"input topic {missing[0]!r} does not exist at "
+                f"{self._settings.bootstrap_servers}; there is nothing to audit. "
+                f"Correct kafka.bootstrap_servers or the topology"
+            )
+        return found
+
+    def partitions(self, topics: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
+        """Return the partitions of those topics that exist, and the names of the others."""
+        described = self.admin.describe_topics(topics)
+        partitions = [
+            TopicPartition(topic, number)
+            for topic, facts in described.items()
+            for number in range(facts.partitions)
+        ]
+        return partitions, [topic for topic, facts in described.items() if not facts.exists]
+
+    def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
+        """Return which letters of dead-letter topics were replayed, by partition."""
+        facts = self.admin.describe_topics(topics)
+        log = RegistryLog(
+            self._application,
+            self._settings,
+            self.admin,
+            settle_seconds=OPEN_TRANSACTION_SECONDS,
+        )
+        ids = {name: found.topic_id for name, found in facts.items() if found.exists}
+        return ReplayMarks(log).decided(ids) if ids else {}
+
+    def has_broker_time(self, topic: str) -> bool:
+        """Tell whether the broker sets the timestamps of a topic."""
+        if topic not in self._broker_time:
+            setting = self.admin.topic_setting([topic], "message.timestamp.type")
+            self._broker_time[topic] = setting.get(topic) == "LogAppendTime"
+        return self._broker_time[topic]
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Return those of the topics whose logs keep only the last record of each key."""
+        policies = self.admin.topic_setting(topics, "cleanup.policy")
+        return [topic for topic, policy in policies.items() if "compact" in (policy or "")]
+
+    def bounds(self, partitions: Sequence[TopicPartition]) -> Ranges:
+        """Return the first offset and the last stable one of each partition."""
+        return self.admin.log_bounds(partitions)
+
+    def firsts(self, partitions: Sequence[TopicPartition]) -> Positions:
+        """Return the first offset that is still in the log of each partition."""
+        return {p: first for p, (first, _) in self.bounds(partitions).items()}
+
+    def stable_ends(self, partitions: Sequence[TopicPartition]) -> Positions:
+        """Return the last stable offset of each partition."""
+        return {p: end for p, (_, end) in self.bounds(partitions).items()}
+
+    def committed(self) -> dict[TopicPartition, Position]:
+        """Return the committed positions of the inputs, those that no open transaction can move.
+
+        Raises:
+            StartRefused: there is none, or no topic is read.
+        """
+        if not self._input_topics:
+            raise StartRefused(
+                f"application {self._application!r} writes to no topic; there is nothing to audit"
+            )
+        positions = {
+            position.topic_partition: position
+            for position in self._stable_positions()
+            if position.offset is not None
+        }
+        if not positions:
+            raise StartRefused(
+                f"group {self._application!r} has no committed position for "
+                f"{', '.join(self._input_topics)}: nothing was processed, or the positions have "
+                f"expired (offsets.retention.minutes). There is nothing to audit"
+            )
+        return positions
+
+    def _stable_positions(self) -> list[Position]:
+        inputs = self.inputs
+        deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
+        while True:
+            try:
+                return self.admin.committed(self._application, inputs)
+            except ClusterUnreachable:
+                self.admin.committed(self._application, inputs, stable=False)
+                if time.monotonic() > deadline:
+                    raise RunError(
+                        f"a transaction of {self._application!r} has held its positions open for "
+                        f"more than {OPEN_TRANSACTION_SECONDS:g} s. Start the application's "
+                        f"workers, or abort it (`eosframework txn hanging`)"
+                    ) from None
+                self._on_progress("waiting for an open transaction that holds positions", 0)
+
+    def settled_ends(self, outputs: list[TopicPartition]) -> Positions:
+        """Return ends behind everything that was written by now, decided transactions only.
+
+        Raises:
+            RunError: a transaction stays open.
+        """
+        written = self.admin.high_watermarks(outputs)
+        deadline = time.monotonic() + OPEN_TRANSACTION_SECONDS
+        while True:
+            ends = self.stable_ends(outputs)
+            behind = [p for p in outputs if ends[p] < written[p]]
+            if not behind:
+                return ends
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"a transaction on {behind[0]} has been open since offset {ends[behind[0]]} "
+                    f"for more than {OPEN_TRANSACTION_SECONDS:g} s, and readers stop there. Start "
+                    f"the application's workers, or abort it (`eosframework txn hanging`)"
+                )
+            self._on_progress(f"waiting for an open transaction on {behind[0]}", 0)
+            time.sleep(0.2)
+
+    def read(self, ranges: Ranges, what: str) -> Iterable[Batch]:
+        """Yield what a `read_committed` reader sees of each range, in offset order."""
+        done = 0
+        for partition, messages in read_ranges(self._settings, ranges):
+            yield partition, messages
+            done += len(messages)
+            self._on_progress(what, done)

@@ -1,0 +1,266 @@
+"""The book of one input partition: what the receipts of its outputs prove.
+
+Outputs are numbered without a gap, so whatever was lost leaves a hole between two numbers, and a
+copy brings a number a second time. Two bits and a byte for each output are kept, whatever their
+number: which are there, where an input record's outputs begin, and which transaction brought them.
+
+    where the range begins      the first number of its first receipt; one whose receipt names an
+                                earlier input record within the range as the one before is lost
+    where it ends               the first number behind it, by the receipt there; at the committed
+                                position the number that is stored with it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eosframework.operations.audit.bitmap import Bitmap, Bytemap
+from eosframework.operations.audit.verdict import DETAILS_OF_A_KIND, Detail, Details
+from eosframework.processing.transaction.receipts import Receipt, Series
+from eosframework.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Input records of one partition that receipts judge.
+
+    Args:
+        start: offset of the first.
+        end: offset behind the last; at most `position`.
+        position: a committed position.
+        series: the numbering that was committed with it.
+        transaction: number of the transaction that committed it.
+        position_now: the committed position when the outputs were complete.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    position: int
+    series: Series
+    transaction: int
+    position_now: int
+
+
+@dataclass(slots=True)
+class Copies:
+    """Outputs of one transaction that are there again.
+
+    Args:
+        count: how many.
+        first: the lowest of their numbers.
+        end: the number behind the highest.
+        inputs: offsets of the first and the last input record.
+        place: where the first one is.
+    """
+
+    count: int
+    first: int
+    end: int
+    inputs: tuple[int, int]
+    place: str
+
+    def add(self, receipt: Receipt) -> None:
+        """Take one more."""
+        self.count += 1
+        self.first = min(self.first, receipt.number)
+        self.end = max(self.end, receipt.number + 1)
+        low, high = self.inputs
+        self.inputs = min(low, receipt.offset), max(high, receipt.offset)
+
+
+class Book:
+    """Takes every receipt of one input partition, in any order between output partitions."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.records = 0
+        self.inputs = Bitmap()
+        """Offsets of the input records in the range, counted from its start."""
+        self.visible = 0
+        self.numbers = Bitmap()
+        self.copies: dict[int, Copies] = {}
+        """By the transaction that the copies name."""
+        self.copied: list[tuple[Receipt, str]] = []
+        """The first copies, each with its place."""
+        self.duplicated = self.reordered = self.unexpected = 0
+        self.split: set[int] = set()
+        """Offsets of input records whose outputs are in several transactions."""
+        self.uncommitted: set[int] = set()
+        """Offsets of input records behind the committed position whose outputs are there."""
+        self.details = Details()
+        self._firsts = Bitmap()
+        self._transactions = Bytemap()
+        self._lanes: dict[TopicPartition, tuple[int, int]] = {}
+        self._lowest: Receipt | None = None
+        self._highest: Receipt | None = None
+        self._below_end: int | None = None
+        self._above: Receipt | None = None
+
+    def name(self, offset: int) -> str:
+        """Return how a message names an input record."""
+        return f"{self.span.partition}@{offset}"
+
+    def take_input(self, offset: int) -> None:
+        """Take an input record of the range."""
+        self.records += 1
+        self.inputs.add(offset - self.span.start)
+
+    def take(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
+        """Take the receipt of the output record at `offset` of `output`."""
+        span = self.span
+        if receipt.offset >= span.position_now:
+            self._take_uncommitted(receipt, f"{output}@{offset}")
+        if receipt.since != span.series.since:
+            if span.start <= receipt.offset < span.end:
+                self._take_of_another_numbering(receipt, f"{output}@{offset}")
+        elif receipt.offset < span.start:
+            self._below_end = max(self._below_end or 0, receipt.end)
+        elif receipt.offset >= span.end:
+            if self._above is None or receipt.first < self._above.first:
+                self._above = receipt
+        else:
+            self._take_inside(receipt, output, offset)
+
+    def holes(self) -> Iterator[tuple[int, int]]:
+        """Yield the runs of numbers that are not there, as first and one behind the last."""
+        return self.numbers.missing(*self._bounds())
+
+    def input_before_end(self) -> int | None:
+        """Return the last input record that gave outputs before the range ends."""
+        return self._behind()[0]
+
+    def begins_input(self, number: int) -> bool:
+        """Tell whether an input record's outputs are known to begin with this number."""
+        return number in self._firsts
+
+    def same_transaction(self, number: int, other: int) -> bool:
+        """Tell whether two outputs that are there came in the same transaction."""
+        there = number in self.numbers and other in self.numbers
+        return there and self._transactions[number] == self._transactions[other]
+
+    def _take_inside(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
+        self.visible += 1
+        number = receipt.number
+        if receipt.end > self.span.series.number:
+            self._take_unexpected(receipt, f"{output}@{offset}")
+        elif not self.numbers.add(number):
+            self._take_copy(receipt, f"{output}@{offset}")
+        else:
+            if self._lowest is None or number < self._lowest.number:
+                self._lowest = receipt
+            if self._highest is None or number > self._highest.number:
+                self._highest = receipt
+            self._firsts.add(receipt.first)
+            self._firsts.add(receipt.end)
+            self._transactions.put(number, receipt.transaction)
+            if receipt.count > 1:
+                self._compare_with_siblings(receipt)
+            self._keep_order(receipt, output, offset)
+
+    def _compare_with_siblings(self, receipt: Receipt) -> None:
+        for sibling in (receipt.number - 1, receipt.number + 1):
+            if not receipt.first <= sibling < receipt.end or sibling not in self.numbers:
+                continue
+            if self.same_transaction(receipt.number, sibling) or receipt.offset in self.split:
+                continue
+            self.split.add(receipt.offset)
+            name = self.name(receipt.offset)
+            text = (
+                f"the outputs of {name} are in different transactions, "
+                f"one of them {receipt.transaction}"
+            )
+            self.details.add(Detail("torn", text, name, transaction=receipt.transaction))
+
+    def _keep_order(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
+        before = self._lanes.get(output)
+        if before is None or receipt.number > before[0]:
+            self._lanes[output] = receipt.number, receipt.offset
+            return
+        self.reordered += 1
+        if self.details.wants("reordered"):
+            name, place = self.name(receipt.offset), f"{output}@{offset}"
+            after = self.name(before[1])
+            text = f"{place}, an output of {name}, comes after an output of {after}"
+            if before[1] == receipt.offset:
+                text = f"{place}, an output of {name}, comes after one that it gave later"
+            self.details.add(Detail("reordered", text, name, None, place, receipt.transaction))
+
+    def _take_copy(self, receipt: Receipt, place: str) -> None:
+        self.duplicated += 1
+        copies = self.copies.get(receipt.transaction)
+        if copies is None:
+            inputs = receipt.offset, receipt.offset
+            copies = Copies(0, receipt.number, receipt.number + 1, inputs, place)
+            self.copies[receipt.transaction] = copies
+        copies.add(receipt)
+        if len(self.copied) < DETAILS_OF_A_KIND:
+            self.copied.append((receipt, place))
+
+    def _take_of_another_numbering(self, receipt: Receipt, place: str) -> None:
+        self.visible += 1
+        self.duplicated += 1
+        name, since = self.name(receipt.offset), self.span.series.since
+        text = (
+            f"{place} is an output of {name} from when its partition was numbered since "
+            f"@{receipt.since}; it was processed again since @{since}"
+        )
+        self.details.add(Detail("duplicated", text, name, None, place, receipt.transaction))
+
+    def _take_unexpected(self, receipt: Receipt, place: str) -> None:
+        self.duplicated += 1
+        self.unexpected += 1
+        name, last = self.name(receipt.offset), self.span.series.number
+        text = (
+            f"{place} says that it is number {receipt.number} and comes from {name}, but up to "
+            f"{self.name(self.span.position)} there are {last} outputs"
+        )
+        self.details.add(Detail("duplicated", text, None, None, place, receipt.transaction))
+
+    def _take_uncommitted(self, receipt: Receipt, place: str) -> None:
+        if receipt.offset in self.uncommitted:
+            return
+        self.uncommitted.add(receipt.offset)
+        name = self.name(receipt.offset)
+        text = f"{place} is there, but the position behind its input {name} is not committed"
+        self.details.add(Detail("torn", text, name, None, place, receipt.transaction))
+
+    def _behind(self) -> tuple[int | None, int]:
+        """Return the input that gave outputs last before the range ends, and the number there."""
+        if self._above is None or self.span.end == self.span.position:
+            return self.span.series.last, self.span.series.number
+        return self._above.previous, self._above.first
+
+    def _bounds(self) -> tuple[int, int]:
+        """Return the first number of the range and the one behind its last."""
+        span, lowest, below_end = self.span, self._lowest, self._below_end
+        last_input, end = self._behind()
+        if span.start == span.end:
+            return 0, 0
+        if span.start <= span.series.since:
+            first = 0
+        elif lowest is None:
+            if last_input is None or last_input < span.start:
+                return end, end
+            known = end - 1 if last_input < span.end else end
+            first = known if below_end is None else min(below_end, known)
+        else:
+            is_first = lowest.previous is None or lowest.previous < span.start
+            known = lowest.first if is_first else lowest.first - 1
+            first = known if is_first or below_end is None else min(below_end, known)
+        if last_input is not None and last_input >= span.end:
+            end = self._end_inside(first, end)
+        return first, end
+
+    def _end_inside(self, first: int, end: int) -> int:
+        """Return where the range ends, if the input record that `_behind` gives is behind it.
+
+        What is missing up to `end` is of that one alone if it is one output, or if no other input
+        record lies between. Otherwise it counts: it is lost, here or close behind.
+        """
+        span, highest = self.span, self._highest
+        inside_end = first if highest is None else highest.end
+        after = span.start if highest is None else highest.offset + 1
+        others = self.inputs.count(after - span.start, span.end - span.start)
+        return inside_end if not others or end - inside_end <= 1 else end

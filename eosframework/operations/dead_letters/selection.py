@@ -1,0 +1,115 @@
+"""Which dead letters a user means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from eosframework.errors import ConfigurationError
+from eosframework.operations.dead_letters.dead_letter import Letter
+from eosframework.records import TopicPartition
+
+_PLACES = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<first>\d+)(-(?P<last>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPlace:
+    """One letter, or those in a row, of one partition of a dead-letter topic.
+
+    Args:
+        first: offset of the first one.
+        last: offset of the last one.
+    """
+
+    partition: TopicPartition
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `TOPIC[PARTITION]@OFFSET` or `TOPIC[PARTITION]@FIRST-LAST`.
+
+        Raises:
+            ConfigurationError: it is neither.
+        """
+        match = _PLACES.fullmatch(text.strip())
+        if match is None or int(match["last"] or match["first"]) < int(match["first"]):
+            raise ConfigurationError(
+                f"{text!r} names no dead letter; expected TOPIC[PARTITION]@OFFSET, or "
+                f"TOPIC[PARTITION]@FIRST-LAST for several, as `dead-letters list` shows them"
+            )
+        first = int(match["first"])
+        partition = TopicPartition(match["topic"], int(match["partition"]))
+        return cls(partition, first, int(match["last"] or first))
+
+    def covers(self, letter: Letter) -> bool:
+        """Tell whether a letter is among these."""
+        return letter.partition == self.partition and self.first <= letter.offset <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Letters by what they have in common; what is None or empty chooses all.
+
+    Args:
+        topic: dead-letter topic.
+        error: a part of the error's text.
+        places: where they are.
+        since_ms: when they failed, at the earliest; those that do not say when are left out.
+    """
+
+    topic: str | None = None
+    error: str | None = None
+    places: tuple[LetterPlace, ...] = ()
+    since_ms: int | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self == Choice()
+
+    def takes(self, letter: Letter) -> bool:
+        """Tell whether a letter is meant."""
+        if self.topic is not None and letter.partition.topic != self.topic:
+            return False
+        if self.error is not None and self.error not in letter.error:
+            return False
+        if self.since_ms is not None and (letter.failed_at or 0) < self.since_ms:
+            return False
+        return not self.places or any(place.covers(letter) for place in self.places)
+
+    def refuse_unknown_topics(self, known: Iterable[str]) -> None:
+        """Raise if it names a topic that takes no letters.
+
+        Raises:
+            ConfigurationError: names those that do.
+        """
+        known = sorted(known)
+        for topic in filter(None, (self.topic, *(p.partition.topic for p in self.places))):
+            if topic not in known:
+                raise ConfigurationError(
+                    f"{topic!r} is no dead-letter topic of this application; it has "
+                    f"{', '.join(known) or 'none'}"
+                )
+
+
+def moment_of(text: str) -> int:
+    """Read a time in ISO 8601, as milliseconds since the epoch; without a zone it is UTC.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is no time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(round(moment.timestamp() * 1000), 0)

@@ -1,0 +1,41 @@
+"""The table of checks, in the order of their report and of docs/howto/doctor.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.operations.doctor import broker_checks as brokers
+from eosframework.operations.doctor import client_checks as clients
+from eosframework.operations.doctor import identity_checks as identity
+from eosframework.operations.doctor import permission_checks as permissions
+from eosframework.operations.doctor import replica_checks as replicas
+from eosframework.operations.doctor import topic_checks as topics
+from eosframework.operations.doctor import transaction_checks as transactions
+from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.snapshot import Snapshot
+
+
+def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
+    yield from ()
+
+
+NOT_CHECKED = Check(
+    "not-checked",
+    Severity.WARNING,
+    "everything that a check needs may be seen",
+    "What was not seen is not known to be right.",
+    "as the reason says",
+    _nothing,
+)
+"""What becomes of a check that cannot be made."""
+
+CHECKS: tuple[Check, ...] = (
+    *brokers.CHECKS,
+    *replicas.CHECKS,
+    *topics.CHECKS,
+    *clients.CHECKS,
+    *identity.CHECKS,
+    *transactions.CHECKS,
+    *permissions.CHECKS,
+    NOT_CHECKED,
+)

@@ -1,0 +1,64 @@
+"""The event times of the records that a source gives next: a few of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eosframework.config import KafkaSettings
+from eosframework.errors import raised_by_functions
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.operations.doctor.snapshot import EventTimes
+from eosframework.processing.conversions import as_milliseconds
+from eosframework.records import TopicPartition
+from eosframework.topology.graph.graph import Source
+
+PARTITIONS = 16
+RECORDS = 5
+"""Looked at of each partition. Where all is processed, the last ones: the next are like them."""
+
+
+def next_event_times(
+    settings: KafkaSettings,
+    admin: ClusterAdmin,
+    committed: Mapping[TopicPartition, int],
+    source: Source,
+    partitions: int,
+) -> EventTimes | None:
+    """Return the earliest and the latest; None: there is no record.
+
+    Args:
+        settings: reach the cluster.
+        admin: asks the same one.
+        committed: where the application goes on; a partition that is missing starts anew.
+        source: whose function gives the event time, where it has one.
+        partitions: of its topic.
+    """
+    wanted = [TopicPartition(source.topic, number) for number in range(min(partitions, PARTITIONS))]
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, (first, end) in admin.log_bounds(wanted).items():
+        start = max(first, committed.get(partition, first))
+        if start >= end:
+            start = max(first, end - RECORDS)
+        ranges[partition] = (start, min(start + RECORDS, end))
+    times = [
+        time_ms
+        for _, messages in read_ranges(settings, ranges)
+        for message in messages
+        for time_ms in _event_time(source, message)
+    ]
+    return EventTimes(min(times), max(times)) if times else None
+
+
+def _event_time(source: Source, message: Any) -> Iterator[int]:
+    """Yield a record's event time; none where it has none, which is for on_error to settle."""
+    if source.timestamp is None:
+        yield message.timestamp()[1]
+        return
+    value = message.value()
+    try:
+        decoded = value if value is None or not source.value.decode else source.value.decode(value)
+        yield as_milliseconds(source.timestamp.call(decoded))
+    except raised_by_functions():  # whatever a user's function raises
+        return

@@ -1,0 +1,98 @@
+"""Judges a snapshot by every check, and what could not be judged becomes a finding too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from eosframework.operations.doctor.checks import CHECKS, NOT_CHECKED
+from eosframework.operations.doctor.findings import (
+    Check,
+    Finding,
+    NotSeen,
+    Observation,
+    Severity,
+    Unseen,
+)
+from eosframework.operations.doctor.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, errors first, in the order of the table."""
+
+    application: str
+    findings: tuple[Finding, ...]
+
+    def count(self, severity: Severity) -> int:
+        """Return how many findings are of a severity."""
+        return sum(finding.severity is severity for finding in self.findings)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing stands between the application and its guarantee."""
+        return self.count(Severity.ERROR) == 0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "application": self.application,
+            "healthy": self.healthy,
+            **{f"{severity}s": self.count(severity) for severity in Severity},
+            "checks": [check.id for check in CHECKS],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def examine(snapshot: Snapshot) -> Report:
+    """Apply every check; pure, so that a made-up snapshot is judged as a cluster's is."""
+    findings: list[Finding] = []
+    unseen: dict[Unseen, list[str]] = {
+        seen.found: [] for seen in snapshot.topics.values() if isinstance(seen.found, Unseen)
+    }
+    for check in CHECKS:
+        try:
+            # One by one, so that what was found before a part that was not seen is kept.
+            for observation in check.judge(snapshot):
+                findings.append(_finding(check, observation))
+        except NotSeen as missing:
+            unseen.setdefault(missing.unseen, []).append(check.id)
+    findings += [_not_checked(part, checks) for part, checks in unseen.items()]
+    order = list(Severity)
+    findings = _together(findings)
+    findings.sort(key=lambda finding: order.index(finding.severity))
+    return Report(snapshot.graph.application, tuple(findings))
+
+
+def _together(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings that differ in what they are about alone, such as brokers, as one."""
+    abouts: dict[Finding, list[str]] = {}
+    for finding in findings:
+        abouts.setdefault(replace(finding, about=""), []).append(finding.about)
+    return [replace(finding, about=", ".join(about)) for finding, about in abouts.items()]
+
+
+def _finding(check: Check, observation: Observation) -> Finding:
+    return Finding(
+        check=check.id,
+        severity=observation.severity or check.severity,
+        about=observation.about,
+        found=observation.found,
+        expected=observation.expected or check.expected,
+        why=observation.why or check.why,
+        mend=observation.mend or check.mend,
+    )
+
+
+def _not_checked(part: Unseen, checks: Sequence[str]) -> Finding:
+    names = ", ".join(checks) or "all that look at it"
+    return _finding(
+        NOT_CHECKED,
+        Observation(
+            part.what,
+            f"not seen, so not checked: {names}",
+            mend=part.reason,
+            severity=part.severity,
+        ),
+    )

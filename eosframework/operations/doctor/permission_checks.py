@@ -1,0 +1,133 @@
+"""What the principal that asks may do, against what a worker needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.application.needed_access import purging_access, tables_access, topic_access
+from eosframework.config import Guarantee, Ids
+from eosframework.kafka.admin.acls import Access, merged
+from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
+from eosframework.operations.doctor.remedies import grant
+from eosframework.operations.doctor.snapshot import Snapshot
+from eosframework.txnid import tables_group
+
+
+def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find operations on topics and the group that are not allowed."""
+    groups = {snapshot.graph.application: snapshot.group}
+    if snapshot.tables_group is not None:
+        groups[tables_group(snapshot.graph.application)] = snapshot.tables_group
+    needed = [
+        *topic_access(snapshot.graph, snapshot.sources, snapshot.sinks),
+        *tables_access(snapshot.graph),
+        *purging_access(snapshot.graph, snapshot.settings),
+    ]
+    for access in merged(needed):
+        if access.kind == "Topic":
+            found = snapshot.existing(access.name or "").get(access.name or "")
+            allowed = found.allowed if found else None
+        else:
+            allowed = groups[access.name or ""].read().allowed
+        yield from _missing(snapshot, access, allowed)
+
+
+def registry(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find operations on the registry that are not allowed, or on the cluster to create it."""
+    name = snapshot.registry
+    for facts in snapshot.existing(name).values():
+        needed = Access("Topic", name, ("Read", "Write", "Describe"))
+        yield from _missing(snapshot, needed, facts.allowed)
+        return
+    allowed = snapshot.allowed_on_cluster.read()
+    if Access("Cluster", None, ("Create",)).missing(allowed):
+        yield Observation(
+            f"topic {name}",
+            "does not exist, and this principal is not allowed Create on the cluster",
+            expected="Create on the topic, or the topic",
+            mend="eosframework apply APP, by somebody who may",
+            severity=Severity.WARNING,
+        )
+
+
+def settings(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find settings that cannot be read for lack of DescribeConfigs."""
+    for topic, facts in snapshot.existing().items():
+        if facts.values is None:
+            mend = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
+            yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", mend=mend)
+
+
+def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find transactional ids that this principal may not write under, if any are to be used."""
+    if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    prefix = f"{snapshot.graph.application}-"
+    unseen: NotSeen | None = None
+    for name, seen in snapshot.lacking.items():
+        try:
+            missing = seen.read()
+        except NotSeen as error:
+            unseen = error
+            continue
+        if missing:
+            resource = f"--transactional-id {prefix} --resource-pattern-type prefixed"
+            if snapshot.settings.worker.ids is Ids.LEASED:
+                resource = f"--transactional-id '{name}'"
+            yield Observation(
+                f"TransactionalId {name}",
+                f"{missing} is not allowed",
+                mend=grant(snapshot, resource, "Write and Describe"),
+            )
+    if unseen is not None:
+        raise unseen
+
+
+def _missing(
+    snapshot: Snapshot, access: Access, allowed: frozenset[str] | None
+) -> Iterator[Observation]:
+    if missing := access.missing(allowed):
+        resource = f"--{access.kind.lower()} {access.name}"
+        yield Observation(
+            f"{access.kind} {access.name}",
+            f"{missing} is not allowed",
+            expected=access.listed,
+            mend=grant(snapshot, resource, missing),
+        )
+
+
+CHECKS = (
+    Check(
+        "topic-and-group-acls",
+        Severity.ERROR,
+        "Read on the inputs and the group, Write on the outputs",
+        "A worker refuses to start.",
+        "kafka-acls.sh --add, as `eosframework plan APP` lists them",
+        topics_and_group,
+    ),
+    Check(
+        "registry-acls",
+        Severity.ERROR,
+        "Read, Write and Describe on the registry",
+        "A worker cannot record what it processed, and refuses to start.",
+        "kafka-acls.sh --add, as `eosframework plan APP` lists them",
+        registry,
+    ),
+    Check(
+        "transactional-id-acls",
+        Severity.ERROR,
+        "Write and Describe on the application's transactional ids",
+        "No producer can take its id.",
+        "kafka-acls.sh --add --operation Write --operation Describe --transactional-id "
+        "APPLICATION- --resource-pattern-type prefixed",
+        transactional_ids,
+    ),
+    Check(
+        "settings-acls",
+        Severity.WARNING,
+        "DescribeConfigs on the topics",
+        "A batch may be too large for an output, and the checks of its settings were not made.",
+        "kafka-acls.sh --add --operation DescribeConfigs --topic TOPIC",
+        settings,
+    ),
+)

@@ -1,0 +1,284 @@
+"""Whether what is acknowledged stays: replicas of the application's and the brokers' topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
+from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.remedies import (
+    CHANGE_TOPIC,
+    IN_PROPERTIES,
+    add_replicas,
+    alter_brokers,
+    alter_topic,
+    restart_with,
+)
+from eosframework.operations.doctor.snapshot import COORDINATION, Snapshot, number_of
+
+REPLICAS = 3
+SEGMENT_BYTES = 104_857_600
+"""The brokers' default of transaction.state.log.segment.bytes."""
+
+_SETTINGS = {
+    TRANSACTION_STATE: (
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions",
+    ),
+    CONSUMER_OFFSETS: (
+        "offsets.topic.replication.factor",
+        "min.insync.replicas",
+        "offsets.topic.num.partitions",
+    ),
+}
+"""By topic of the brokers': what it is created with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """How a topic is, or would be, replicated.
+
+    Args:
+        to_come: the topic does not exist, or may not be looked at: the brokers' settings count.
+    """
+
+    about: str
+    topic: str
+    replicas: int
+    min_in_sync: int | None
+    to_come: bool = False
+
+
+def coordination_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find too few replicas of the topics in which brokers keep transactions and offsets."""
+    yield from _too_few(snapshot, _coordination(snapshot))
+
+
+def coordination_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a min.insync.replicas of the same topics that loses decisions or stops them."""
+    yield from _in_sync(snapshot, _coordination(snapshot))
+
+
+def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a number of partitions of the same topics that is not the one configured."""
+    for topic, facts in snapshot.existing(*COORDINATION).items():
+        name = _SETTINGS[topic][2]
+        for broker, values in snapshot.brokers.read().items():
+            configured = number_of(values, name)
+            if configured is not None and configured != facts.partitions:
+                yield Observation(
+                    f"broker {broker}",
+                    f"{name}={configured}, and {topic} has {facts.partitions} partitions",
+                    mend=restart_with(name, facts.partitions),
+                )
+
+
+def coordination_segments(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find segments of the transaction log that take long to load."""
+    name = "transaction.state.log.segment.bytes"
+    for broker, values in snapshot.brokers.read().items():
+        size = number_of(values, name)
+        if size is not None and size > SEGMENT_BYTES:
+            yield Observation(f"broker {broker}", f"{name}={size}")
+
+
+def topic_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of the application with too few replicas."""
+    yield from _too_few(snapshot, _own(snapshot))
+
+
+def topic_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of the application whose min.insync.replicas loses records or stops writes."""
+    yield from _in_sync(snapshot, _own(snapshot))
+
+
+def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics whose leader may become a replica that misses records."""
+    name = "unclean.leader.election.enable"
+    for topic, facts in snapshot.existing().items():
+        if (facts.values or {}).get(name) == "true":
+            mend = alter_topic(snapshot, topic, name, "false")
+            yield Observation(f"topic {topic}", f"{name}=true", mend=mend)
+
+
+def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find partitions that cannot be read or written now."""
+    for topic, facts in snapshot.existing().items():
+        needed = number_of(facts.values, "min.insync.replicas") or 1
+        for place in facts.placements:
+            name = f"{topic}[{place.partition}]"
+            brokers = ", ".join(map(str, sorted({*place.replicas} - {*place.in_sync})))
+            if place.leader is None:
+                yield Observation(name, "no leader", mend=f"start broker {brokers or 'of it'}")
+            elif len(place.in_sync) < needed and topic not in snapshot.sources:
+                yield Observation(
+                    name,
+                    f"{len(place.in_sync)} replicas in sync, min.insync.replicas={needed}",
+                    mend=f"start broker {brokers}" if brokers else None,
+                )
+
+
+def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics with replicas that are not in sync now."""
+    for topic, facts in snapshot.existing().items():
+        behind = {
+            broker for place in facts.placements for broker in {*place.replicas} - {*place.in_sync}
+        }
+        if behind:
+            brokers = ", ".join(map(str, sorted(behind)))
+            yield Observation(
+                f"topic {topic}",
+                f"replicas on broker {brokers} are not in sync",
+                mend=f"see whether broker {brokers} is up and keeps up",
+            )
+
+
+def _own(snapshot: Snapshot) -> Iterator[_Copies]:
+    for topic, facts in snapshot.existing().items():
+        if topic not in COORDINATION:
+            in_sync = number_of(facts.values, "min.insync.replicas")
+            yield _Copies(f"topic {topic}", topic, facts.replication_factor, in_sync)
+
+
+def _coordination(snapshot: Snapshot) -> Iterator[_Copies]:
+    existing = snapshot.existing(*COORDINATION)
+    for topic in COORDINATION:
+        if facts := existing.get(topic):
+            in_sync = number_of(facts.values, "min.insync.replicas")
+            yield _Copies(f"topic {topic}", topic, facts.replication_factor, in_sync)
+            continue
+        for broker, values in snapshot.brokers.read().items():
+            replicas = number_of(values, _SETTINGS[topic][0])
+            if replicas is not None:
+                in_sync = number_of(values, _SETTINGS[topic][1])
+                yield _Copies(f"broker {broker}, {topic} to come", topic, replicas, in_sync, True)
+
+
+def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
+    for copies in topics:
+        if copies.replicas >= REPLICAS:
+            continue
+        if copies.to_come:
+            mend = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
+        elif len(snapshot.brokers.read()) < REPLICAS:
+            mend = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
+        else:
+            mend = add_replicas(snapshot, copies.topic, REPLICAS)
+        found = f"{copies.replicas} replica{'s' if copies.replicas > 1 else ''}"
+        yield Observation(copies.about, found, mend=mend)
+
+
+def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
+    """Judge min.insync.replicas; of two replicas there is no good choice, which is found above."""
+    for copies in topics:
+        in_sync, replicas = copies.min_in_sync, copies.replicas
+        if in_sync is None:
+            continue
+        impossible = in_sync > replicas
+        if not impossible and (replicas < REPLICAS or 1 < in_sync < replicas):
+            continue
+        name = _SETTINGS[copies.topic][1] if copies.to_come else "min.insync.replicas"
+        wanted = 2 if replicas >= REPLICAS else 1
+        stops_us = impossible and copies.topic not in snapshot.sources
+        yield Observation(
+            copies.about,
+            f"{name}={in_sync} of {replicas} replica{'s' if replicas > 1 else ''}",
+            mend=_in_sync_mend(snapshot, copies, name, wanted),
+            severity=Severity.ERROR if stops_us else None,
+        )
+
+
+def _in_sync_mend(snapshot: Snapshot, copies: _Copies, name: str, wanted: int) -> str:
+    if not copies.to_come:
+        return alter_topic(snapshot, copies.topic, name, wanted)
+    if name == "min.insync.replicas":
+        return alter_brokers(snapshot, name, wanted)
+    return restart_with(name, wanted)
+
+
+_THREE = "three replicas"
+_MORE_REPLICAS = "run three brokers and give the topic three replicas"
+_IN_SYNC = "min.insync.replicas of 2, with three replicas"
+
+CHECKS = (
+    Check(
+        "coordination-replicas",
+        Severity.WARNING,
+        f"{_THREE} of __transaction_state and __consumer_offsets",
+        "With the last replica the outcome of transactions and the positions of groups are lost.",
+        _MORE_REPLICAS,
+        coordination_replicas,
+    ),
+    Check(
+        "coordination-in-sync",
+        Severity.WARNING,
+        f"{_IN_SYNC}, of __transaction_state and __consumer_offsets",
+        "With 1 a decided commit may be on one broker only; with as many as there are replicas "
+        "one broker's stop stops every transaction; with more none is ever possible.",
+        "transaction.state.log.min.isr=2 (when brokers start); kafka-configs.sh for a topic that "
+        "exists",
+        coordination_in_sync,
+    ),
+    Check(
+        "coordination-partitions",
+        Severity.WARNING,
+        "transaction.state.log.num.partitions and offsets.topic.num.partitions as the topics have "
+        "them",
+        "The number decides which broker coordinates an id or a group; after a change the "
+        "history of each is looked for elsewhere.",
+        f"set it back {IN_PROPERTIES}",
+        coordination_partitions,
+    ),
+    Check(
+        "transaction-log-segment",
+        Severity.WARNING,
+        "transaction.state.log.segment.bytes of 104857600 (the default) or less",
+        "A new coordinator reads the log before it answers, and the last segment is never "
+        "compacted.",
+        f"transaction.state.log.segment.bytes=104857600 {IN_PROPERTIES}",
+        coordination_segments,
+    ),
+    Check(
+        "topic-replicas",
+        Severity.WARNING,
+        f"{_THREE} of each input, output and the registry",
+        "With the last replica its records are lost, those that were acknowledged too.",
+        _MORE_REPLICAS,
+        topic_replicas,
+    ),
+    Check(
+        "topic-in-sync",
+        Severity.WARNING,
+        _IN_SYNC,
+        "With 1 an acknowledged record may be on one broker only; with as many as there are "
+        "replicas one broker's stop stops all writes; with more nothing can be written.",
+        f"{CHANGE_TOPIC} min.insync.replicas=2",
+        topic_in_sync,
+    ),
+    Check(
+        "unclean-election",
+        Severity.WARNING,
+        "unclean.leader.election.enable=false",
+        "A replica that misses committed records may become the leader, and they are gone.",
+        f"{CHANGE_TOPIC} unclean.leader.election.enable=false",
+        unclean_elections,
+    ),
+    Check(
+        "offline-partitions",
+        Severity.ERROR,
+        "a leader, and at least min.insync.replicas replicas in sync",
+        "The partition cannot be written now, or not even read.",
+        "start the brokers that have its replicas",
+        offline_partitions,
+    ),
+    Check(
+        "lagging-replicas",
+        Severity.WARNING,
+        "all replicas in sync",
+        "One more broker that fails may stop the partition.",
+        "see whether the broker is up and keeps up",
+        lagging_replicas,
+    ),
+)

@@ -1,0 +1,334 @@
+"""The application's topics: whether they exist, and what their settings do to its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from eosframework.application.partitioner_checks import misplaced_keys
+from eosframework.config import ForeignPartitioner
+from eosframework.kafka.admin.metadata import TopicFacts, Values
+from eosframework.operations.doctor.findings import Check, NotSeen, Observation, Severity
+from eosframework.operations.doctor.remedies import CHANGE_TOPIC, alter_topic
+from eosframework.operations.doctor.snapshot import EventTimes, Snapshot, number_of
+from eosframework.topology.graph.graph import SubTopology
+from eosframework.topology.graph.walk import policies_of
+
+DEAD_LETTER_HEADERS_BYTES = 4096
+"""So much the headers of a dead letter take at most, its error and the names in it included."""
+
+
+def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics that do not exist."""
+    for name, seen in snapshot.topics.items():
+        if not isinstance(seen.found, TopicFacts) or seen.found.exists:
+            continue
+        if name in snapshot.sinks:
+            yield Observation(f"topic {name}", "does not exist", mend="eosframework apply APP")
+        elif name in (*snapshot.sources, *snapshot.persisted):
+            mend = f"create it, or correct the name {name} in the topology"
+            yield Observation(f"topic {name}", "does not exist", mend=mend)
+        elif name == snapshot.registry:
+            yield Observation(
+                f"topic {name}",
+                "does not exist yet",
+                expected="nothing before the first start",
+                why="The first start creates it.",
+                mend="eosframework apply APP, where a worker may not create topics",
+                severity=Severity.NOTE,
+            )
+
+
+def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
+    """Tell of outputs whose topic a function chooses for each record."""
+    for part in snapshot.graph.sub_topologies:
+        for name in part.dynamic_sinks:
+            yield Observation(f"output {name}", "its topics are chosen for each record")
+
+
+def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a registry that forgets."""
+    for topic, facts in snapshot.existing(snapshot.registry).items():
+        policy = (facts.values or {}).get("cleanup.policy")
+        if policy not in (None, "compact"):
+            mend = alter_topic(snapshot, topic, "cleanup.policy", "compact")
+            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", mend=mend)
+
+
+def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find inputs and outputs that keep the last record of each key only."""
+    for topic, facts in snapshot.existing(*snapshot.sources, *snapshot.sinks).items():
+        policy = (facts.values or {}).get("cleanup.policy") or ""
+        if "compact" in policy:
+            yield Observation(f"topic {topic}", f"cleanup.policy={policy}")
+
+
+def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics of rows that lose some before the database has them."""
+    rows = {p.topic for p in snapshot.graph.persisters if p.sub_topology is not None}
+    for topic, facts in snapshot.existing(*rows).items() if rows else ():
+        values = facts.values or {}
+        if "compact" in (values.get("cleanup.policy") or ""):
+            mend = alter_topic(snapshot, topic, "cleanup.policy", "delete")
+            found = f"cleanup.policy={values['cleanup.policy']}"
+            yield Observation(f"topic {topic}", found, mend=mend)
+        for name in ("retention.ms", "retention.bytes"):
+            limit = number_of(values, name)
+            if limit is not None and limit >= 0:
+                mend = alter_topic(snapshot, topic, name, -1)
+                yield Observation(f"topic {topic}", f"{name}={limit}", mend=mend)
+
+
+def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs that refuse a full batch although no record in it is too large."""
+    size = int(snapshot.producer.get("batch.size", 0))
+    for topic, facts in snapshot.existing(*snapshot.sinks).items():
+        if facts.max_message_bytes and size > facts.max_message_bytes:
+            yield Observation(
+                f"topic {topic}",
+                f"max.message.bytes={facts.max_message_bytes}, batch.size={size}",
+                mend=f"remove batch.size from kafka.properties, or "
+                f"{alter_topic(snapshot, topic, 'max.message.bytes', size)}",
+            )
+
+
+def record_size(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs that take larger records than the producers do."""
+    size = int(snapshot.producer.get("message.max.bytes", 0))
+    for topic, facts in snapshot.existing(*snapshot.sinks).items():
+        if facts.max_message_bytes > size > 0:
+            yield Observation(
+                f"topic {topic}",
+                f"max.message.bytes={facts.max_message_bytes}, message.max.bytes={size}",
+            )
+
+
+def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find topics for records that failed which do not take the largest ones of the input."""
+    for part in snapshot.graph.sub_topologies:
+        sources = snapshot.existing(*(source.topic for source in part.sources))
+        largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
+        put_aside = _put_aside(snapshot, part)
+        for topic, facts in snapshot.existing(*put_aside).items() if put_aside else ():
+            if largest is None or not facts.max_message_bytes:
+                continue
+            source, size = largest[0], largest[1].max_message_bytes
+            if facts.max_message_bytes >= size + DEAD_LETTER_HEADERS_BYTES:
+                continue
+            yield Observation(
+                f"topic {topic}",
+                f"max.message.bytes={facts.max_message_bytes}, and {source} has {size}",
+                mend=alter_topic(
+                    snapshot, topic, "max.message.bytes", size + DEAD_LETTER_HEADERS_BYTES
+                ),
+                severity=Severity.NOTE if facts.max_message_bytes >= size else None,
+            )
+
+
+def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
+    """Return where records of a sub-topology go that fail, or wait to be tried again."""
+    letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
+    own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
+    return letters | {it.topic for it in own if it.again is not None}
+
+
+def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs whose records lose their event times."""
+    for topic, facts in snapshot.existing(*snapshot.sinks).items():
+        if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
+            mend = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
+            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", mend=mend)
+
+
+def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs that delete what is written now, because it is about long ago."""
+    for source, times, topic, values in _written_times(snapshot):
+        retention_ms = number_of(values, "retention.ms")
+        if retention_ms is None or retention_ms < 0:
+            continue
+        if "delete" not in (values.get("cleanup.policy") or ""):
+            continue
+        age_ms = _now_ms(snapshot) - times.earliest_ms
+        if age_ms > retention_ms:
+            yield Observation(
+                f"topic {topic}",
+                f"retention.ms={retention_ms}, and {source} gives records of "
+                f"{_date(times.earliest_ms)}",
+                expected=f"more than their age, {_length(age_ms)}",
+                mend=alter_topic(snapshot, topic, "retention.ms", -1),
+            )
+
+
+def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find outputs whose brokers refuse the event times of the records that come next."""
+    now = _now_ms(snapshot)
+    for source, times, topic, values in _written_times(snapshot):
+        for name, distance_ms, end in (
+            ("message.timestamp.before.max.ms", now - times.earliest_ms, times.earliest_ms),
+            ("message.timestamp.after.max.ms", times.latest_ms - now, times.latest_ms),
+        ):
+            limit_ms = number_of(values, name)
+            if limit_ms is not None and distance_ms > limit_ms:
+                yield Observation(
+                    f"topic {topic}",
+                    f"{name}={limit_ms}, and {source} gives records of {_date(end)}",
+                    expected=f"more than {_length(distance_ms)}",
+                    mend=alter_topic(snapshot, topic, name, (1 << 63) - 1),
+                )
+
+
+def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find co-partitioned inputs whose keys are not where murmur2 puts them."""
+    refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
+    for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
+        severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
+        yield Observation(f"topic {one.sample.topic}", one.found, mend=one.mend, severity=severity)
+
+
+def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:
+    """Yield each source's event times with each output that they are written to as they are."""
+    unseen: NotSeen | None = None
+    for part in snapshot.graph.sub_topologies:
+        sinks = snapshot.existing(*part.sink_topics) if part.sink_topics else {}
+        for source in part.sources:
+            try:
+                seen = snapshot.event_times.get(source.topic)
+                times = seen.read() if seen else None
+            except NotSeen as error:
+                unseen = error
+                continue
+            for topic, facts in sinks.items() if times else ():
+                values = facts.values or {}
+                if times and values.get("message.timestamp.type") == "CreateTime":
+                    yield source.topic, times, topic, values
+    if unseen is not None:
+        raise unseen
+
+
+def _now_ms(snapshot: Snapshot) -> int:
+    return round(snapshot.taken_at.timestamp() * 1000)
+
+
+def _date(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms after 1970"
+
+
+def _length(milliseconds: int) -> str:
+    """Return a length of time in the largest unit of which it has at least two."""
+    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds // size} {unit}"
+    return str(timedelta(milliseconds=milliseconds))
+
+
+CHECKS = (
+    Check(
+        "missing-topics",
+        Severity.ERROR,
+        "every topic that the topology names",
+        "A worker refuses to start: brokers would create it as they please, or never.",
+        "eosframework apply APP; inputs are somebody else's to create",
+        missing_topics,
+    ),
+    Check(
+        "chosen-outputs",
+        Severity.NOTE,
+        "the same of topics that a function chooses as of those that are named",
+        "They are not known before a record is written, so no check looks at them.",
+        "name them as outputs of the topology where that is possible",
+        chosen_outputs,
+    ),
+    Check(
+        "registry-compaction",
+        Severity.ERROR,
+        "cleanup.policy=compact of the registry",
+        "Deletion by age would forget which partitions were ever committed.",
+        f"{CHANGE_TOPIC} cleanup.policy=compact",
+        registry_compaction,
+    ),
+    Check(
+        "compacted-topics",
+        Severity.NOTE,
+        "cleanup.policy=delete, or keys on purpose",
+        "Brokers refuse a record without a key there, and drop an input that a later one of its "
+        "key replaced before it was read.",
+        f"{CHANGE_TOPIC} cleanup.policy=delete",
+        compacted_topics,
+    ),
+    Check(
+        "rows-retention",
+        Severity.WARNING,
+        "retention.ms=-1 and no compaction of topics that carry rows to tables",
+        "Rows are removed before the database has them, if it is away for as long; the worker "
+        "itself removes those that it has (database.keep_rows_seconds).",
+        f"{CHANGE_TOPIC} retention.ms=-1",
+        rows_retention,
+    ),
+    Check(
+        "partitioner",
+        Severity.ERROR,
+        "the keys of inputs that are joined, or kept together, where murmur2 puts them",
+        "A key that two topics have in different partitions is in two tasks, so what has the same "
+        "key does not meet, without an error; a worker refuses to start unless "
+        "worker.foreign_partitioner=warn.",
+        "partitioner=murmur2_random in the producers",
+        foreign_partitioners,
+    ),
+    Check(
+        "batch-size",
+        Severity.WARNING,
+        "batch.size at or below every output's max.message.bytes",
+        "librdkafka does not split a batch that a topic finds too large, so each one is aborted "
+        "and narrowed down although no record is at fault.",
+        "remove batch.size from kafka.properties: a worker chooses one that fits",
+        batch_size,
+    ),
+    Check(
+        "record-size",
+        Severity.WARNING,
+        "message.max.bytes of the producers at or above every output's max.message.bytes",
+        "The producers refuse a record that the topic would take, so it goes the way of on_error.",
+        "remove message.max.bytes from kafka.properties: a worker takes it from the topics",
+        record_size,
+    ),
+    Check(
+        "dead-letter-size",
+        Severity.WARNING,
+        "max.message.bytes of dead-letter and retry topics above the inputs', for the headers",
+        "A dead letter is the record as it came with further headers; where it is refused, the "
+        "worker ends at this record.",
+        f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
+        put_aside_size,
+    ),
+    Check(
+        "append-time",
+        Severity.WARNING,
+        "message.timestamp.type=CreateTime of the outputs",
+        "The broker replaces the event time by the time of writing, so whoever reads the output "
+        "takes history for now.",
+        f"{CHANGE_TOPIC} message.timestamp.type=CreateTime",
+        stamped_on_arrival,
+    ),
+    Check(
+        "retention-by-event-time",
+        Severity.WARNING,
+        "retention.ms of the outputs longer than the age of the event times that come next",
+        "Brokers delete by the records' own time, so history that is written today is deleted "
+        "today.",
+        f"{CHANGE_TOPIC} retention.ms=-1",
+        retention_by_event_time,
+    ),
+    Check(
+        "refused-event-times",
+        Severity.ERROR,
+        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the event "
+        "times that come next",
+        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and it goes the way of "
+        "on_error.",
+        f"{CHANGE_TOPIC} message.timestamp.before.max.ms=9223372036854775807",
+        refused_event_times,
+    ),
+)

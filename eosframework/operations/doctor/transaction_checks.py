@@ -1,0 +1,81 @@
+"""Open transactions that hold this application or its readers back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from eosframework.kafka.inspect.hanging import Health, OpenTransaction, remedy
+from eosframework.operations.doctor.findings import Check, Observation, Severity
+from eosframework.operations.doctor.snapshot import Snapshot
+
+
+def hanging(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find transactions that nobody will end, in the application's topics."""
+    for entry in snapshot.open_transactions.read():
+        if entry.health is not Health.HEALTHY:
+            yield _hanging(entry)
+
+
+def hanging_offsets(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find the same where the group's offsets are kept."""
+    for entry in snapshot.open_offsets.read():
+        if entry.health is not Health.HEALTHY:
+            yield _hanging(entry)
+
+
+def held_back(snapshot: Snapshot) -> Iterator[Observation]:
+    """Tell how far open transactions hold readers back, and which do so for long."""
+    for entry in snapshot.open_transactions.read():
+        told = entry.described
+        if entry.health is not Health.HEALTHY or told is None:
+            continue
+        open_for = told.open_for(snapshot.taken_at) or timedelta(0)
+        long = open_for.total_seconds() * 1000 > snapshot.transaction_timeout_ms
+        yield Observation(
+            str(entry.partition),
+            f"last stable offset {entry.last_stable_offset}, end {entry.high_watermark}: "
+            f"{told.transactional_id} has a transaction open for {open_for.total_seconds():.1f} s",
+            expected=f"it ends within {told.timeout.total_seconds():g} s of its begin",
+            mend=f"eosframework txn describe {told.transactional_id}",
+            severity=Severity.WARNING if long else Severity.NOTE,
+        )
+
+
+def _hanging(entry: OpenTransaction) -> Observation:
+    who = f" of {entry.described.transactional_id}" if entry.described else ""
+    return Observation(
+        str(entry.partition),
+        f"producer {entry.producer.producer_id}{who} has a transaction open at offset "
+        f"{entry.start_offset}, and {entry.held_back} offsets wait: {entry.health.meaning}",
+        mend=remedy(entry),
+    )
+
+
+CHECKS = (
+    Check(
+        "hanging-transactions",
+        Severity.ERROR,
+        "every open transaction in the application's topics known to a coordinator",
+        "Nobody will end it, so read_committed readers never get further, this worker included.",
+        "eosframework txn abort, as `eosframework txn hanging` prints it",
+        hanging,
+    ),
+    Check(
+        "hanging-offsets",
+        Severity.ERROR,
+        "the same where the offsets of the application's group are kept",
+        "A worker cannot read its committed offsets, and never starts to process.",
+        "eosframework txn abort, as `eosframework txn hanging` prints it",
+        hanging_offsets,
+    ),
+    Check(
+        "held-back",
+        Severity.WARNING,
+        "a last stable offset at the end of each partition, within a transaction's timeout",
+        "Readers wait for the open transaction; one that is open for longer than this "
+        "application's transactions may be delays it.",
+        "eosframework txn describe ID",
+        held_back,
+    ),
+)

@@ -1,0 +1,73 @@
+"""The user's functions over batches, held to what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eosframework.errors import RunError
+from eosframework.operators.batch.arrow import RecordBatch, arrow, compute
+from eosframework.topology.graph.batch_columns import KEY_COLUMN, TIME_COLUMN
+from eosframework.topology.graph.graph import Operator, Step
+
+
+def call_of(step: Step) -> Callable[[RecordBatch], Any]:
+    """Return what calls the function of a batch operator.
+
+    It gives the new batch, or, of a filter, an array of booleans. It raises RunError if the
+    function's result is of another kind or length: that is no matter of single records, and no
+    record of the batch is processed.
+    """
+    function = step.function.call
+    check = _checked_batch if step.operator is Operator.MAP_BATCH else _checked_mask
+
+    def call(batch: RecordBatch) -> Any:
+        return check(step.name, batch, function(batch))
+
+    return call
+
+
+def _checked_batch(what: str, before: RecordBatch, result: Any) -> RecordBatch:
+    if not isinstance(result, arrow.RecordBatch):
+        raise RunError(
+            f"{what} returned {_kind_of(result)}; expected a pyarrow.RecordBatch, for example "
+            f"pyarrow.record_batch({{'name': array}})"
+        )
+    _refuse_length(what, "rows", before, result.num_rows)
+    for name in (KEY_COLUMN, TIME_COLUMN):
+        if name in result.schema.names and not _is_same(before, result, name):
+            raise RunError(
+                f"{what} changed column {name}; records keep their key and time. Leave the column "
+                f"as it is or out, and give a new key behind it, with select_key"
+            )
+    return result
+
+
+def _checked_mask(what: str, before: RecordBatch, result: Any) -> Any:
+    if isinstance(result, arrow.ChunkedArray):
+        result = result.combine_chunks()
+    if not isinstance(result, arrow.Array) or not arrow.types.is_boolean(result.type):
+        raise RunError(
+            f"{what} returned {_kind_of(result)}; expected a pyarrow array of booleans, for "
+            f"example pyarrow.compute.greater(batch['price'], 10)"
+        )
+    _refuse_length(what, "booleans", before, len(result))
+    return compute.fill_null(result, False)
+
+
+def _refuse_length(what: str, of: str, before: RecordBatch, count: int) -> None:
+    if count != before.num_rows:
+        raise RunError(
+            f"{what} returned {count:,} {of} for a batch of {before.num_rows:,}; expected one for "
+            f"each row, in their order. To leave records out use filter_batch"
+        )
+
+
+def _is_same(before: RecordBatch, result: RecordBatch, name: str) -> bool:
+    return name in before.schema.names and result.column(name).equals(before.column(name))
+
+
+def _kind_of(result: Any) -> str:
+    if isinstance(result, arrow.Array):
+        return f"an array of {result.type}"
+    return type(result).__name__

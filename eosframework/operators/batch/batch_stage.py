@@ -1,0 +1,224 @@
+"""The batch operators behind one source, over a slice of its messages.
+
+What they make of it is given back by message: what follows runs for one record after the other, in
+one transaction, and neither knows nor cares that their values came about together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any, cast
+
+from eosframework.operators.batch.arrow import RecordBatch
+from eosframework.operators.batch.arrow_to_json import json_rows, refuse_unwritable
+from eosframework.operators.batch.batch_calls import call_of
+from eosframework.operators.batch.json_to_arrow import Message, Reader
+from eosframework.operators.batch.row_bisect import by_halves
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.batch_columns import Columns
+from eosframework.topology.graph.graph import Operator, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Stands for the value of a record that failed.
+
+    Args:
+        at: number of the node where it did.
+    """
+
+    error: BaseException
+    at: int
+
+
+class _Gone:
+    """Stands for the value of a record that was left out."""
+
+
+GONE = _Gone()
+
+Value = bytes | None | Refused | _Gone
+"""What became of a message's value: JSON; None: a tombstone, which no batch operator sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows that go together, and the places of their messages in the slice."""
+
+    places: Sequence[int]
+    batch: RecordBatch
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What a node made of a slice."""
+
+    pieces: list[_Piece] = field(default_factory=list[_Piece])
+    refused: dict[int, Refused] = field(default_factory=dict[int, Refused])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    messages: Sequence[Message]
+    values: Sequence[bytes | None]
+    places: Sequence[int]
+    """Of the messages that have a value."""
+
+
+class Stage:
+    """Runs nodes in the order in which they were added; each is known by its number.
+
+    Args:
+        key: serde of the source's keys.
+        time_of: gives a message's event time in milliseconds.
+        most_rows: of a batch; None: as many as the slice has.
+    """
+
+    def __init__(
+        self, key: Serde, time_of: Callable[[Any], int], most_rows: int | None = None
+    ) -> None:
+        self._key = key
+        self._time_of = time_of
+        self._most_rows = most_rows
+        self._nodes: list[_Reading | _Calling] = []
+        self._readings: dict[Columns, int] = {}
+        self._exits: list[tuple[int, bool]] = []
+
+    def reading(self, columns: Columns) -> int:
+        """Add the reading of columns, once for all that want the same ones."""
+        if columns not in self._readings:
+            reader = Reader(columns, self._key, self._time_of)
+            self._readings[columns] = self._add(_Reading(reader, self._most_rows, len(self._nodes)))
+        return self._readings[columns]
+
+    def calling(self, before: int, step: Step) -> int:
+        """Add a batch operator behind another node."""
+        return self._add(_Calling(step, before, len(self._nodes)))
+
+    def exit(self, node: int) -> None:
+        """Add a node to those whose values are given back."""
+        self._exits.append((node, self._makes_values(node)))
+
+    def __call__(self, messages: Sequence[Message]) -> list[list[Value]]:
+        """Return the values of all messages at each exit, in the order of the exits.
+
+        Raises:
+            RunError: a function broke its promise; nothing of the slice was done.
+        """
+        values = [message.value() for message in messages]
+        places: Sequence[int] = range(len(values))
+        if None in values:
+            places = [place for place in places if values[place] is not None]
+        given = _Slice(messages, values, places)
+        frames: list[_Frame] = []
+        for node in self._nodes:
+            frames.append(node.run(given, frames))
+        return [self._values(given, frames[node], node, made) for node, made in self._exits]
+
+    def _add(self, node: _Reading | _Calling) -> int:
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+    def _makes_values(self, number: int) -> bool:
+        """Tell whether values at a node are new ones; a filter lets go on what came."""
+        node = self._nodes[number]
+        return isinstance(node, _Calling) and (node.maps or self._makes_values(node.before))
+
+    def _values(self, given: _Slice, frame: _Frame, node: int, made: bool) -> list[Value]:
+        whole = len(frame.pieces) == 1 and len(frame.pieces[0].places) == len(given.messages)
+        found: list[Value] = [GONE] * len(given.messages)
+        for place, refused in frame.refused.items():
+            found[place] = refused
+        if len(given.places) < len(found):
+            for place, value in enumerate(given.values):
+                if value is None:
+                    found[place] = None
+        for piece in frame.pieces:
+            if not made:
+                for place in piece.places:
+                    found[place] = given.values[place]
+                continue
+            for places, texts in _written(piece, node):
+                if isinstance(texts, Refused):
+                    found[places[0]] = texts
+                elif whole and len(texts) == len(found):
+                    return list(texts)
+                else:
+                    for place, text in zip(places, texts, strict=True):
+                        found[place] = text
+        return found
+
+
+class _Reading:
+    """Reads the columns of the messages that have a value."""
+
+    def __init__(self, reader: Reader, most_rows: int | None, number: int) -> None:
+        self._reader = reader
+        self._most_rows = most_rows
+        self._number = number
+
+    def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
+        """Return what was read; records whose values do not fit are refused."""
+        frame = _Frame()
+        places, messages, values = given.places, given.messages, given.values
+        if len(places) < len(messages):
+            messages = [messages[place] for place in places]
+            values = [values[place] for place in places]
+        present = cast("Sequence[bytes]", values)
+
+        def read(first: int, end: int) -> RecordBatch:
+            return self._reader.read(messages[first:end], present[first:end])
+
+        size = self._most_rows or max(len(places), 1)
+        for begin in range(0, len(places), size):
+            for first, end, batch in by_halves(begin, min(begin + size, len(places)), read):
+                if isinstance(batch, BaseException):
+                    frame.refused[places[first]] = Refused(batch, self._number)
+                else:
+                    frame.pieces.append(_Piece(places[first:end], batch))
+        return frame
+
+
+class _Calling:
+    """Calls the function of a batch operator with what another node gave."""
+
+    def __init__(self, step: Step, before: int, number: int) -> None:
+        self.before = before
+        self.maps = step.operator is Operator.MAP_BATCH
+        self._name = step.name
+        self._call = call_of(step)
+        self._number = number
+
+    def run(self, given: _Slice, frames: Sequence[_Frame]) -> _Frame:
+        """Return what it gave; records for which it fails are refused."""
+        frame = _Frame(refused=dict(frames[self.before].refused))
+        for piece in frames[self.before].pieces:
+            for part, result in self._called(piece):
+                if isinstance(result, BaseException):
+                    frame.refused[part.places[0]] = Refused(result, self._number)
+                elif self.maps:
+                    refuse_unwritable(result, self._name)
+                    frame.pieces.append(_Piece(part.places, result))
+                elif kept := list(compress(part.places, result.to_pylist())):
+                    frame.pieces.append(_Piece(kept, part.batch.filter(result)))
+        return frame
+
+    def _called(self, piece: _Piece) -> Iterator[tuple[_Piece, Any]]:
+        def call(first: int, end: int) -> Any:
+            return self._call(piece.batch.slice(first, end - first))
+
+        for first, end, result in by_halves(0, len(piece.places), call):
+            yield _Piece(piece.places[first:end], piece.batch.slice(first, end - first)), result
+
+
+def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused | list[bytes]]]:
+    """Give the JSON of rows, by their places; that of a row may fail, as where a text is none."""
+
+    def write(first: int, end: int) -> list[bytes]:
+        return json_rows(piece.batch.slice(first, end - first))
+
+    for first, end, texts in by_halves(0, len(piece.places), write):
+        places = piece.places[first:end]
+        yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts

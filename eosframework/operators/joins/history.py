@@ -1,0 +1,211 @@
+"""Rows of a table with their past: which row was current at a given time.
+
+A lookup takes two exact reads (`chunks`), however many versions there are; a change rewrites one
+chunk. What is older than the history goes out chunk by chunk, from the front.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from eosframework.operators.entries import Entry
+from eosframework.operators.joins.version_chunks import Chunks
+from eosframework.operators.timed_values import Timed
+from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.serialization.serdes import Serde
+
+CHUNKS = 16
+"""Into about so many chunks the history of a row is divided."""
+
+CHUNK_BYTES = 16_384
+"""A chunk that is longer takes no version at its end, and one twice as long is divided: entries are
+written whole, and brokers take no messages of any size."""
+
+
+class History(Closing):
+    """The versions of each row.
+
+    Args:
+        chunks: of the store.
+        rows: serde of the rows.
+        history_ms: how far back rows are known.
+        alarm: is set to when versions can be removed.
+    """
+
+    def __init__(self, chunks: Chunks, rows: Serde, history_ms: int, alarm: Alarm) -> None:
+        super().__init__(alarm)
+        self._chunks = chunks
+        self._encode: Callable[[Any], bytes] | None = rows.encode
+        self._decode: Callable[[bytes], Any] | None = rows.decode
+        self._history_ms = history_ms
+        self._chunk_ms = max(1, history_ms // CHUNKS)
+        self._due = 0
+
+    def change(self, key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+        """Take a version of a row; see `rows.Change`.
+
+        One that is older than the current row is kept for lookups and changes nothing else, as in
+        Kafka Streams (KIP-914). Of two versions of one time the last one counts. That a row was
+        deleted longer ago than the history is forgotten.
+        """
+        time = max(timestamp, 0)
+        base, starts = self._chunks.index(key)
+        oldest = stream_time - self._history_ms
+        if time < oldest:
+            base, starts = self._without_past(key, base, starts, oldest)
+        current = self._newest(key, base, starts)
+        version = time, self._encoded(value)
+        if current is not None and self._goes_behind(key, current, starts, time, oldest):
+            self._chunks.append(starts[-1], key, version)
+        else:
+            self._insert(key, base, [*starts], version, oldest)
+        if current is not None and current[0] > time:
+            return False, None
+        before = None if current is None else self._decoded(current[1])
+        return value is not None or before is not None, before
+
+    def row(self, key: bytes) -> Entry | None:
+        """Return the current row with its timestamp."""
+        return self._as_entry(self._newest(key, *self._chunks.index(key)))
+
+    def row_at(self, key: bytes, time: int, stream_time: int) -> Entry | None:
+        """Return the row that was current at a time; None also where that is not known any more.
+
+        Args:
+            key: encoded.
+            time: in milliseconds.
+            stream_time: of the task; what is longer ago than the history counts as not known.
+        """
+        if time < stream_time - self._history_ms:
+            return None
+        base, starts = self._chunks.index(key)
+        found = base if base is not None and base[0] <= time else None
+        at = bisect_right(starts, time)
+        if at > 0:
+            versions = self._chunks.versions(starts[at - 1], key)
+            found = _later(found, versions[bisect_right(versions, time, key=_time_of) - 1])
+        return self._as_entry(found)
+
+    def begin(self) -> None:
+        """Look through the store once, at the next commit."""
+        self._due = 0
+        self.alarm.set(0)
+
+    def due(self) -> int:
+        """Return when it is worth to look for what can be removed."""
+        return self._due
+
+    def closing(self, now: int) -> Generator[Any]:
+        """Remove versions that no lookup can find any more; nothing goes on."""
+        oldest = max(0, now - self._history_ms)
+        for start, key in self._chunks.before(max(0, oldest - self._chunk_ms)):
+            base, starts = self._chunks.index(key)
+            last = self._chunks.versions(start, key)[-1]
+            if last[0] < oldest:
+                self._chunks.remove(start, key)
+                kept = [each for each in starts if each != start]
+                self._chunks.write_index(key, _later(base, last), kept)
+        self._due = now + self._chunk_ms
+        yield from ()
+
+    def _goes_behind(
+        self, key: bytes, current: Timed, starts: Sequence[int], time: int, oldest: int
+    ) -> bool:
+        """Tell whether a version only goes behind all others, into the last chunk."""
+        return (
+            len(starts) > 0
+            and current[0] < time < starts[-1] + self._chunk_ms
+            and starts[0] >= oldest - self._chunk_ms
+            and starts[-1] <= current[0]
+            and self._chunks.size(starts[-1], key) <= CHUNK_BYTES
+        )
+
+    def _insert(
+        self, key: bytes, base: Timed | None, starts: list[int], version: Timed, oldest: int
+    ) -> None:
+        """Add a version to its chunk; where that becomes too long, or there is none, begin one."""
+        time, before = version[0], (base, [*starts])
+        at = bisect_right(starts, time)
+        versions = self._chunk_for(key, starts, at, time)
+        if not versions:
+            starts.insert(at, time)
+            at += 1
+        place = bisect_right(versions, time, key=_time_of)
+        if place > 0 and versions[place - 1][0] == time:
+            versions[place - 1] = version
+        else:
+            versions.insert(place, version)
+        self._write(key, starts, at - 1, versions)
+        while starts and starts[0] < oldest - self._chunk_ms:
+            last = self._chunks.versions(starts[0], key)[-1]
+            if last[0] >= oldest:
+                break
+            self._chunks.remove(starts.pop(0), key)
+            base = _later(base, last)
+        if (base, starts) != before:
+            self._chunks.write_index(key, base, starts)
+
+    def _chunk_for(self, key: bytes, starts: list[int], at: int, time: int) -> list[Timed]:
+        """Return the versions of the chunk before `starts[at]` if this time belongs to it."""
+        if at == 0 or time - starts[at - 1] >= self._chunk_ms:
+            return []
+        versions = [*self._chunks.versions(starts[at - 1], key)]
+        is_full = self._chunks.size(starts[at - 1], key) > CHUNK_BYTES and versions[-1][0] < time
+        return [] if is_full else versions
+
+    def _write(self, key: bytes, starts: list[int], index: int, versions: list[Timed]) -> None:
+        """Write a chunk; one that is too long as two."""
+        size = self._chunks.write(starts[index], key, versions)
+        if size > 2 * CHUNK_BYTES and len(versions) > 1:
+            half = len(versions) // 2
+            starts.insert(index + 1, versions[half][0])
+            self._write(key, starts, index + 1, versions[half:])
+            self._chunks.write(starts[index], key, versions[:half])
+
+    def _without_past(
+        self, key: bytes, base: Timed | None, starts: Sequence[int], oldest: int
+    ) -> tuple[Timed | None, list[int]]:
+        """Take what is older than the history together, to the version, where that was only due."""
+        recent, before = bisect_left(starts, oldest), (base, [*starts])
+        kept: list[int] = []
+        for start in starts[:recent]:
+            versions = self._chunks.versions(start, key)
+            later = [version for version in versions if version[0] >= oldest]
+            if len(later) < len(versions):
+                base = _later(base, versions[len(versions) - len(later) - 1])
+                self._chunks.remove(start, key)
+                if later:
+                    start = later[0][0]
+                    self._chunks.write(start, key, later)
+            if later:
+                kept.append(start)
+        kept += starts[recent:]
+        base = None if base is None or base[1] is None else base
+        if (base, kept) != before:
+            self._chunks.write_index(key, base, kept)
+        return base, kept
+
+    def _newest(self, key: bytes, base: Timed | None, starts: Sequence[int]) -> Timed | None:
+        return _later(base, self._chunks.versions(starts[-1], key)[-1]) if starts else base
+
+    def _as_entry(self, version: Timed | None) -> Entry | None:
+        if version is None or version[1] is None:
+            return None
+        return self._decoded(version[1]), version[0]
+
+    def _encoded(self, value: Any) -> bytes | None:
+        return value if value is None or self._encode is None else self._encode(value)
+
+    def _decoded(self, data: bytes | None) -> Any:
+        return data if data is None or self._decode is None else self._decode(data)
+
+
+def _time_of(version: Timed) -> int:
+    return version[0]
+
+
+def _later(base: Timed | None, last: Timed) -> Timed:
+    """Return the later version: one that comes late may be older than the base."""
+    return base if base is not None and base[0] > last[0] else last

@@ -1,0 +1,283 @@
+"""Stream–stream joins: each record meets those of the other side within an interval of its time.
+
+    0 + due (8) + side (1) + key          what has met nothing so far; of left and outer joins only
+    0 + due (8) + more (1) + piece (4) + key      what of it has no room there
+    1, 2, 3                               what came from both sides (`waiting`)
+    ff                                    the interval that the store was made for
+
+A record's interval is over when stream time has passed its end by more than the grace. From then
+on it meets nothing: that depends on times alone, and not on when the entry is removed. One that
+comes when its interval is over is late.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from eosframework.errors import KeyTooHot, RunError
+from eosframework.operators.joins.waiting_records import SIDES, LastPiece, Waiting
+from eosframework.operators.limits import Limits
+from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.timed_values import packed, packed_bytes, unpacked
+from eosframework.operators.windows.agenda import Agenda
+from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.window_entries import MARK_KEY
+from eosframework.operators.windows.window_starts import Starts
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.join_nodes import StreamJoin
+
+_PIECE = struct.Struct(">I")
+_LEFT, _RIGHT = 0, 1
+_MORE = (b"m", b"s")
+"""Each behind its side: what came first is over first."""
+
+Found = list[tuple[int, bytes]]
+"""Records of the other side: time and encoded value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Which records meet: a right one from `before_ms` earlier to `after_ms` later than a left one.
+
+    Args:
+        grace_ms: for how long, in stream time, records that come out of order are waited for.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+
+    @property
+    def slice_ms(self) -> int:
+        """Length of the slices in which records are kept: a lookup reads two or three."""
+        return max(1, self.before_ms + self.after_ms, self.grace_ms // 16)
+
+    def reach(self, side: int) -> tuple[int, int]:
+        """Return how far back and ahead of its own time a record of one side looks."""
+        if side == _LEFT:
+            return self.before_ms, self.after_ms
+        return self.after_ms, self.before_ms
+
+    def over_after(self, side: int) -> int:
+        """Return how long after the time of a record of one side its interval is over."""
+        return self.reach(side)[1] + self.grace_ms + 1
+
+    def __str__(self) -> str:
+        return f"-{self.before_ms}/+{self.after_ms}/{self.grace_ms} ms"
+
+
+def interval_of(join: StreamJoin) -> Interval:
+    """Return the interval that a join declares."""
+    return Interval(join.before_ms, join.after_ms, join.grace_ms)
+
+
+class Unpaired(NamedTuple):
+    """A record that met nothing."""
+
+    key: bytes
+    value: Any
+    timestamp: int
+    is_left: bool
+
+
+class StreamJoining(Closing):
+    """Lets the records of two streams meet.
+
+    Args:
+        session: of the store; of bytes.
+        by: takes the left and the right value.
+        interval: which records meet.
+        values: serdes of both sides.
+        keeps_unpaired: for each side, whether records that meet nothing go on as well.
+        alarm: is set to when an interval is over.
+        limits: of what a record may meet.
+    """
+
+    def __init__(
+        self,
+        session: StoreSession,
+        by: Callable[[Any, Any], Any],
+        interval: Interval,
+        values: tuple[Serde, Serde],
+        keeps_unpaired: tuple[bool, bool],
+        alarm: Alarm,
+        limits: Limits,
+    ) -> None:
+        super().__init__(alarm)
+        self._session = session
+        self._by = by
+        self._interval = interval
+        self._limits = limits
+        self._slice_ms = interval.slice_ms
+        self._over_after = interval.over_after(_LEFT), interval.over_after(_RIGHT)
+        self._values = values
+        self._keeps_unpaired = keeps_unpaired
+        self._agenda = Agenda(session)
+        self._waiting = Waiting(session, self._slice_ms)
+        self._last_note = LastPiece()
+        self._slices = Starts(), Starts()
+        """Those that have records, of each side."""
+
+    def left(
+        self, key: bytes, value: Any, timestamp: int, stream_time: int
+    ) -> list[tuple[Any, int]] | None:
+        """Take a record of the left side.
+
+        Returns:
+            Results, each with the later timestamp of both records; None: the record is late.
+
+        Raises:
+            KeyTooHot: it would meet too many others.
+        """
+        return self._meet(_LEFT, key, value, timestamp, stream_time)
+
+    def right(
+        self, key: bytes, value: Any, timestamp: int, stream_time: int
+    ) -> list[tuple[Any, int]] | None:
+        """Take a record of the right side; see `left`."""
+        return self._meet(_RIGHT, key, value, timestamp, stream_time)
+
+    def begin(self) -> None:
+        """Find out what the store holds.
+
+        Raises:
+            RunError: it was made for another interval.
+        """
+        mark, wanted = self._session.get(MARK_KEY), str(self._interval).encode()
+        if mark is None:
+            self._session.put(MARK_KEY, (wanted, 0))
+        elif mark[0] != wanted:
+            raise RunError(
+                f"store {self._session.form.store!r} holds records that wait for others within "
+                f"{mark[0].decode()}, and the topology declares {self._interval}; give the join "
+                f"another store name: store: NAME. What waits now meets nothing more"
+            )
+        self._agenda.load()
+        for side in (_LEFT, _RIGHT):
+            self._slices[side].clear()
+            for slice_ in self._waiting.slices(side):
+                self._slices[side].add(slice_)
+        self.alarm.set(self.due())
+
+    def due(self) -> int:
+        """Return the stream time at which the next interval is over, or earlier."""
+        slices = [self._slice_over(side, s.first) for side, s in enumerate(self._slices) if s]
+        return min([self._agenda.due(), *slices])
+
+    def closing(self, now: int) -> Generator[Unpaired]:
+        """Yield what meets nothing any more, and remove it when the next one is asked for."""
+        while (first := self._agenda.first()) is not None and first[0] <= now:
+            yield from self._left_over(*first)
+        for side, slices in enumerate(self._slices):
+            # So that the last millisecond of one is over, and not of the one behind it.
+            over = (now + 1 - self._over_after[side]) // self._slice_ms - 1
+            if ended := slices.up_to(over):
+                self._waiting.remove(side, ended[0], ended[-1])
+                slices.discard(ended)
+
+    def _meet(
+        self, side: int, key: bytes, value: Any, timestamp: int, stream_time: int
+    ) -> list[tuple[Any, int]] | None:
+        time, other = max(timestamp, 0), 1 - side
+        if time + self._over_after[side] <= stream_time:
+            return None
+        encode = self._values[side].encode
+        data: bytes = value if encode is None else encode(value)
+        partners = self._partners(other, key, time, stream_time, len(data))
+        partners.sort(key=lambda partner: partner[0])
+        self._keep(side, key, time, data)
+        if self._keeps_unpaired[side] and not partners:
+            self._note(side, key, time, data)
+        if self._keeps_unpaired[other]:
+            for other_time in {other_time for other_time, _ in partners}:
+                self._cancel(other, key, other_time)
+        return [self._pair(side, data, time, partner) for partner in partners]
+
+    def _partners(
+        self, other: int, key: bytes, time: int, stream_time: int, own_bytes: int
+    ) -> Found:
+        """Return what the other side has within reach, of each time in the order it came."""
+        back, ahead = self._interval.reach(1 - other)
+        first = max(time - back, stream_time - self._over_after[other] + 1, 0)
+        found: Found = []
+        records, size_bytes = self._limits.records, self._limits.size_bytes
+        for partner in self._waiting.between(other, key, first, time + ahead):
+            found.append(partner)
+            size_bytes -= len(partner[1]) + own_bytes
+            if len(found) > records or (size_bytes < 0 and len(found) > 1):
+                raise KeyTooHot(
+                    f"the record would meet more than {self._limits.of_records} of the other "
+                    f"stream; {self._limits.advice}, or make the interval of the join shorter"
+                )
+        return found
+
+    def _pair(
+        self, side: int, data: bytes, time: int, partner: tuple[int, bytes]
+    ) -> tuple[Any, int]:
+        """Return one result; each call of the function has values of its own."""
+        other_time, other_data = partner
+        left, right = (data, other_data) if side == _LEFT else (other_data, data)
+        value = self._by(self._decoded(_LEFT, left), self._decoded(_RIGHT, right))
+        return value, max(time, other_time)
+
+    def _keep(self, side: int, key: bytes, time: int, data: bytes) -> None:
+        self._waiting.keep(side, key, time, data)
+        slice_ = time // self._slice_ms
+        if self._slices[side].add(slice_):
+            self.alarm.set(self._slice_over(side, slice_))
+
+    def _note(self, side: int, key: bytes, time: int, data: bytes) -> None:
+        due, named = time + self._over_after[side], partial(_noted, side, key)
+        of = side, key, due
+        number, entry = self._last_note.find(
+            of, lambda piece: self._agenda.entry(due, named(piece))
+        )
+        if entry is None:
+            self._agenda.add(due, named(number), (packed(time, data), time))
+        else:
+            self._agenda.change(due, named(number), (entry[0] + packed(time, data), time))
+        self.alarm.set(due)
+
+    def _cancel(self, side: int, key: bytes, time: int) -> None:
+        """Forget that the records of a time have met nothing: all of them have."""
+        due, number = time + self._over_after[side], 0
+        while self._agenda.cancel(due, _noted(side, key, number)):
+            number += 1
+
+    def _left_over(self, due: int, noted: bytes) -> Iterator[Unpaired]:
+        """Yield the records that were noted together; each is over when the next is asked for."""
+        entry = self._agenda.entry(due, noted)
+        if entry is None:
+            self._agenda.take_first()
+            return
+        is_more = noted[:1] in _MORE
+        side = (_MORE if is_more else SIDES).index(noted[:1])
+        key, rest = noted[1 + _PIECE.size * is_more :], entry[0]
+        is_through = False
+        try:
+            for time, data in unpacked(entry[0]):
+                yield Unpaired(key, self._decoded(side, data), time, side == _LEFT)
+                rest = rest[packed_bytes(data) :]
+            is_through = True
+        finally:
+            # Once, and only where it ends early: each change would stay in the journal.
+            if not is_through:
+                self._agenda.change(due, noted, (rest, entry[1]))
+        self._agenda.take_first()
+
+    def _slice_over(self, side: int, slice_: int) -> int:
+        return (slice_ + 1) * self._slice_ms - 1 + self._over_after[side]
+
+    def _decoded(self, side: int, data: bytes | None) -> Any:
+        decode = self._values[side].decode
+        return data if data is None or decode is None else decode(data)
+
+
+def _noted(side: int, key: bytes, piece: int) -> bytes:
+    if piece == 0:
+        return SIDES[side] + key
+    return _MORE[side] + _PIECE.pack(piece) + key

@@ -1,0 +1,1 @@
+"""Windows of event time: their entries in a store, and when they close."""

@@ -1,0 +1,384 @@
+"""Setting a relay's position after its database came into another history, or under another name.
+
+    C1  take the right to every shard, also of relays of other names: no relay may run
+    C2  to send: init every id, so that no relay that stands still can write any more
+    C3  wait until all that is in the outbox is final
+    C4  tell what was sent from what was not: by the position where it still belongs to the
+        database's history, else by the ids of the messages that Kafka holds
+    C5  send what was not, in the order of the outbox; set aside what cannot be sent
+    C6  write all positions, in one transaction: the relay goes on behind what was compared
+    C7  let the database forget the other names, so that no relay starts under them
+
+Until C6 the relay keeps refusing to start, and what C5 sent is found in Kafka the next time, so it
+may be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from eosframework.config import OutboxRefusal
+from eosframework.errors import DataRejected, RunError, StartRefused, TransactionError
+from eosframework.outbox.outbox_ports import (
+    Candidate,
+    Destinations,
+    OutboxSource,
+    PositionLog,
+    Refused,
+    SentLog,
+    SentMessages,
+)
+from eosframework.outbox.refused_messages import Refusals, refusal_of
+from eosframework.outbox.relay import relay_id
+from eosframework.outbox.relay_position import Found, RelayPosition, fits
+from eosframework.outbox.relay_views import RelayCounts
+from eosframework.outbox.sharding import shard_of
+from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
+from eosframework.processing.transaction.producing import produce_all
+from eosframework.txnid import registry_topic
+
+SHOWN = 20
+CHUNK = 2000
+UNKNOWN_BYTES = 2**62
+"""More than any message has: the size of each is looked at where its topic has a limit."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What the outbox holds, against what was sent.
+
+    Args:
+        by: `position` or `kafka`: how it was told.
+        sent: messages in the outbox that were sent.
+        missing: by topic, how many were not.
+        uncertain: by topic, how many of the missing ones may have been sent and removed from
+            the topic since, by its retention or its compaction.
+        first: the first of the missing ones.
+        refused: messages that were set aside, because Kafka cannot take them.
+    """
+
+    by: str
+    sent: int = 0
+    missing: dict[str, int] = field(default_factory=dict[str, int])
+    uncertain: dict[str, int] = field(default_factory=dict[str, int])
+    first: list[Candidate] = field(default_factory=list[Candidate])
+    refused: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many messages were not sent."""
+        return sum(self.missing.values())
+
+
+class Reconciler:
+    """Compares one relay's outbox with Kafka, and settles the difference.
+
+    Args:
+        name: the relay's.
+        shards: as the settings have it.
+        source: connected.
+        ids_of_rival: gives the ids under which a relay of another name writes, by its name and
+            shards; none, if it belongs to another database.
+        wait: called with seconds while transactions are open that published.
+        patience_seconds: how long those are waited for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shards: int,
+        source: OutboxSource,
+        outputs: TransactionalOutputs,
+        positions: PositionLog,
+        sent_log: SentLog,
+        destinations: Destinations,
+        *,
+        on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE,
+        wait: Callable[[float], None],
+        ids_of_rival: Callable[[str, int], Sequence[str]] = lambda _name, _shards: (),
+        patience_seconds: float = 60.0,
+    ) -> None:
+        self._name = name
+        self._shards = shards
+        self._source = source
+        self._outputs = outputs
+        self._positions = positions
+        self._sent_log = sent_log
+        self._counts = RelayCounts()
+        closed = {registry_topic(name)}
+        self._refusals = Refusals(on_refused, destinations, closed, self._counts)
+        self._wait = wait
+        self._ids_of_rival = ids_of_rival
+        self._patience_seconds = patience_seconds
+
+    def compare(self) -> Comparison:
+        """Tell what was sent from what was not (C1, C3, C4); nothing is changed.
+
+        Raises:
+            StartRefused: a relay of this name runs, or a transaction that published stays open.
+            ClusterUnreachable, DatabaseAway: nothing was changed.
+        """
+        self._hold_all(self._positions.read())
+        self._until_final()
+        return self._compared(self._judge(self._positions.read()))
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know besides the comparison."""
+        rivals = [
+            f"the database knows relay {name!r} too; this one takes its place, and the database "
+            f"forgets the other name"
+            for name in self._source.rivals()
+        ]
+        return [*rivals, *self._source.notes()]
+
+    def settle(self, *, uncertain: bool) -> Comparison:
+        """Send what was not sent, and set the positions (C1 to C6).
+
+        Args:
+            uncertain: also send what may have been sent and removed since.
+
+        Raises:
+            StartRefused: as `compare`.
+            RunError: Kafka refused; it may be repeated.
+        """
+        entries = self._positions.read()
+        numbers = self._hold_all(entries)
+        rivals = self._source.rivals()
+        former = [
+            id_ for name, shards in rivals.items() for id_ in self._ids_of_rival(name, shards)
+        ]
+        self._outputs.close(self._outputs.open(former))
+        outputs = self._outputs.open([relay_id(self._name, number) for number in numbers])
+        try:
+            self._until_final()
+            judge = self._judge(self._positions.read())
+            comparison = self._compared(judge)
+            wanted = (
+                candidate
+                for candidate in self._source.candidates()
+                if not judge.was_sent(candidate) and (uncertain or judge.is_sure(candidate))
+            )
+            while chunk := list(islice(wanted, CHUNK)):
+                self._send(chunk, outputs[0])
+            self._set_positions(outputs[0], numbers)
+            for name in rivals:
+                self._source.forget(name)
+            comparison.refused = self._counts.refused
+            return comparison
+        finally:
+            self._outputs.close(outputs)
+
+    def _hold_all(self, entries: Mapping[int, RelayPosition]) -> list[int]:
+        """Take every shard there is or was, so that none of them is relayed meanwhile."""
+        counts = [self._shards, self._source.known_shards()]
+        counts += [position.shards for position in entries.values()]
+        numbers = list(range(max(counts)))
+        for number in numbers:
+            if not self._source.hold(number):
+                raise StartRefused(
+                    f"a relay {self._name!r} runs and holds shard {number}; stop it, then reconcile"
+                )
+        for name, shards in self._source.rivals().items():
+            for number in range(shards):
+                if not self._source.hold_rival(name, number):
+                    raise StartRefused(
+                        f"a relay {name!r} runs on the same database and holds shard {number}; "
+                        f"stop it, then reconcile"
+                    )
+        return numbers
+
+    def _until_final(self) -> None:
+        waited_seconds, pause_seconds = 0.0, 0.005
+        while self._source.look():
+            if waited_seconds > self._patience_seconds:
+                raise StartRefused(
+                    f"a transaction that published is open for more than "
+                    f"{self._patience_seconds:g} s, so it is not known what the outbox will hold; "
+                    f"end it, then reconcile"
+                )
+            self._wait(pause_seconds)
+            waited_seconds += pause_seconds
+            pause_seconds = min(pause_seconds * 2, 1.0)
+
+    def _judge(self, entries: Mapping[int, RelayPosition]) -> _Judge:
+        found = {number: self._source.found(number) for number in entries}
+        if entries and _all_fit(entries, found):
+            return _ByPosition(entries, self._source.candidates())
+        since: dict[str, int] = {}
+        for candidate in self._source.candidates():
+            topic, moment = candidate.output[0], candidate.output[6]
+            since[topic] = min(moment, since.get(topic, moment))
+        return _ByKafka(self._sent_log.sent(since))
+
+    def _compared(self, judge: _Judge) -> Comparison:
+        comparison = Comparison(judge.by)
+        for candidate in self._source.candidates():
+            if judge.was_sent(candidate):
+                comparison.sent += 1
+                continue
+            topic = candidate.output[0]
+            comparison.missing[topic] = comparison.missing.get(topic, 0) + 1
+            if not judge.is_sure(candidate):
+                comparison.uncertain[topic] = comparison.uncertain.get(topic, 0) + 1
+            if len(comparison.first) < SHOWN:
+                comparison.first.append(candidate)
+        return comparison
+
+    def _send(self, chunk: Sequence[Candidate], output: TransactionalOutput) -> None:
+        """Send messages of all shards under one id, so that they stay in the outbox's order."""
+        readable = [candidate for candidate in chunk if candidate.unsendable is None]
+        refused = self._refusals.found(
+            [candidate.output for candidate in readable],
+            [candidate.place for candidate in readable],
+            UNKNOWN_BYTES,
+        )
+        refused += [
+            Refused(candidate.place, candidate.id, candidate.output[0], candidate.unsendable)
+            for candidate in chunk
+            if candidate.unsendable is not None
+        ]
+        self._set_aside(refused)
+        left_out = {one.place for one in refused}
+        sendable = [candidate for candidate in readable if candidate.place not in left_out]
+        if sendable:
+            self._send_what_kafka_takes(sendable, output)
+
+    def _send_what_kafka_takes(
+        self, candidates: Sequence[Candidate], output: TransactionalOutput
+    ) -> None:
+        """Send messages; where Kafka refuses one of them, find it by halves, and set it aside."""
+        try:
+            output.begin()
+            produce_all(output, [candidate.output for candidate in candidates])
+            self._commit(output)
+        except DataRejected as error:
+            [failure] = self._outputs.abort([output])
+            if failure is not None:
+                raise self._unfinished(failure) from failure
+            if len(candidates) == 1:
+                [one] = candidates
+                reason = f"Kafka refuses it ({error})"
+                self._set_aside([Refused(one.place, one.id, one.output[0], reason, one.output)])
+                return
+            half = len(candidates) // 2
+            self._send_what_kafka_takes(candidates[:half], output)
+            self._send_what_kafka_takes(candidates[half:], output)
+        except TransactionError as error:
+            raise self._unfinished(error) from error
+
+    def _set_aside(self, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        if self._refusals.policy is OutboxRefusal.FAIL:
+            raise RunError(refusal_of(refused[0], self._source))
+        self._refusals.set_aside(refused, self._source)
+
+    def _set_positions(self, output: TransactionalOutput, numbers: Sequence[int]) -> None:
+        through = self._source.end()
+        output.begin()
+        for number in numbers:
+            position = None
+            if number >= self._shards:
+                self._source.retire(number)
+            else:
+                found = self._source.found(number)
+                position = RelayPosition(
+                    source=found.source,
+                    through=self._source.begin_behind(number, through),
+                    within=0,
+                    origin=found.origin,
+                    turn=self._source.next_turn(number),
+                    shards=self._shards,
+                )
+            output.produce(*self._positions.output(number, position))
+        try:
+            self._commit(output)
+        except DataRejected as error:
+            raise self._unfinished(error) from error
+
+    def _commit(self, output: TransactionalOutput) -> None:
+        [result] = self._outputs.commit([Commit(output, [], None)])
+        if isinstance(result.error, DataRejected):
+            raise result.error
+        if result.error is not None:
+            raise self._unfinished(result.error) from result.error
+
+    def _unfinished(self, error: TransactionError) -> RunError:
+        return RunError(
+            f"reconciling relay {self._name!r} was not finished ({error}); repeat it: what was "
+            f"sent is found in Kafka"
+        )
+
+
+def _all_fit(entries: Mapping[int, RelayPosition], found: Mapping[int, Found]) -> bool:
+    """Whether the positions of all shards of one division belong to the database's history."""
+    shards = {position.shards for position in entries.values()}
+    return (
+        len(shards) == 1
+        and set(entries) == set(range(shards.pop()))
+        and all(fits(entries[number], found[number]) for number in entries)
+    )
+
+
+class _ByPosition:
+    """What lies behind a position that still belongs to the history was not sent.
+
+    Of the first transaction behind a position a part may have been sent.
+    """
+
+    by = "position"
+
+    def __init__(
+        self, entries: Mapping[int, RelayPosition], candidates: Iterable[Candidate]
+    ) -> None:
+        self._entries = entries
+        self._first: dict[int, int] = {}
+        for candidate in candidates:
+            shard = shard_of(candidate.lane, len(entries))
+            if candidate.number > entries[shard].through:
+                self._first.setdefault(shard, candidate.number)
+
+    def was_sent(self, candidate: Candidate) -> bool:
+        shard = shard_of(candidate.lane, len(self._entries))
+        position = self._entries[shard]
+        is_first = candidate.number == self._first.get(shard)
+        return candidate.number <= position.through or (
+            is_first and 0 < candidate.within <= position.within
+        )
+
+    def is_sure(self, candidate: Candidate) -> bool:
+        return True
+
+
+class _ByKafka:
+    """What Kafka does not hold was not sent, as far as its logs go back."""
+
+    by = "kafka"
+
+    def __init__(self, sent: SentMessages) -> None:
+        self._sent = sent
+
+    def was_sent(self, candidate: Candidate) -> bool:
+        return candidate.id in self._sent.ids
+
+    def is_sure(self, candidate: Candidate) -> bool:
+        topic, moment = candidate.output[0], candidate.output[6]
+        return moment >= self._sent.removed_before.get(topic, 0)
+
+
+_Judge = _ByPosition | _ByKafka
+
+
+def described(candidates: Sequence[Candidate]) -> Iterator[dict[str, str | int | None]]:
+    """Yield what a user is shown of each message."""
+    for candidate in candidates:
+        topic, _, key, *_rest = candidate.output
+        yield {
+            "number": candidate.number,
+            "id": candidate.id,
+            "topic": topic,
+            "key": None if key is None else key.decode(errors="replace"),
+            "published_at_milliseconds": candidate.output[6],
+        }

@@ -1,0 +1,231 @@
+"""Messages that cannot be sent: found before they are produced, and set aside or named.
+
+A message is refused by its topic's name, existence, permissions and limits, which are looked up
+once for a topic. Before a message is refused its topic is looked up again, so that a topic that was
+made or changed meanwhile takes its messages. Everything else only Kafka knows: see `Shard.reject`.
+
+A message that is set aside never goes to Kafka: one statement moves its row out of the outbox, and
+a message of the log is marked before the position passes it. So a relay that is killed meanwhile
+neither loses nor doubles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import attrgetter, itemgetter
+from typing import Protocol
+
+import structlog
+
+from eosframework.config import OutboxRefusal
+from eosframework.outbox.outbox_ports import (
+    ID_HEADER,
+    Batch,
+    Destination,
+    Destinations,
+    OutboxSource,
+    Place,
+    Refused,
+)
+from eosframework.outbox.relay_position import just_before
+from eosframework.processing.ports import Output
+from eosframework.records import TOPIC_NAME
+
+SHOWN = 20
+"""So many messages of a batch are named in the log; the others are counted."""
+
+_TOPIC = itemgetter(0)
+_PLACE = attrgetter("place")
+
+
+class Counts(Protocol):
+    """The counters of refused messages."""
+
+    refused: int
+    unreadable: int
+
+
+class Refusals:
+    """Applies `outbox.on_refused` to the messages of a relay.
+
+    Args:
+        policy: what becomes of them.
+        destinations: describes topics.
+        closed: topics that the relay keeps for itself.
+        counts: are raised for each message that is set aside.
+    """
+
+    def __init__(
+        self,
+        policy: OutboxRefusal,
+        destinations: Destinations,
+        closed: Collection[str],
+        counts: Counts,
+    ) -> None:
+        self.policy = policy
+        self._destinations = destinations
+        self._closed = frozenset(closed)
+        self._counts = counts
+        self._known: dict[str, Destination] = {}
+        self._events = structlog.get_logger("eosframework.relay")
+
+    def sorted_out(self, batch: Batch, source: OutboxSource) -> Batch:
+        """Return the messages of a batch that can be sent, so far; set the others aside.
+
+        With the policy `fail` these are the messages before the first one that cannot be sent,
+        which `cut_by` names.
+
+        Raises:
+            ClusterUnreachable: nobody described a topic; nothing was set aside.
+        """
+        if batch.unreadable:
+            self._counts.unreadable += batch.unreadable
+            self._events.warning("log_entries_unreadable", entries=batch.unreadable)
+        found = self.found(batch.outputs, batch.places, batch.largest_bytes)
+        refused = sorted((*batch.refused, *found), key=_PLACE)
+        if not refused:
+            return batch
+        if self.policy is OutboxRefusal.FAIL:
+            return self._before(batch, refused[0], source)
+        self.set_aside(refused, source)
+        left_out = {one.place for one in found}
+        kept = [place not in left_out for place in batch.places]
+        return replace(
+            batch,
+            outputs=[*compress(batch.outputs, kept)],
+            places=[*compress(batch.places, kept)],
+        )
+
+    def found(
+        self, outputs: Sequence[Output], places: Sequence[Place], largest_bytes: int
+    ) -> list[Refused]:
+        """Return those messages that their topics do not take.
+
+        Args:
+            outputs: the messages.
+            places: of each.
+            largest_bytes: no message is larger.
+        """
+        topics = set(map(_TOPIC, outputs))
+        fresh = topics - self._known.keys()
+        self._look_up(fresh)
+        refused = self._judged(outputs, places, topics, largest_bytes)
+        if stale := {one.topic for one in refused} - fresh:
+            self._look_up(stale)
+            refused = self._judged(outputs, places, topics, largest_bytes)
+        for topic in fresh:
+            if self._known[topic].refusal is not None:  # Names that anybody may choose: no end.
+                del self._known[topic]
+        return refused
+
+    def set_aside(self, refused: Sequence[Refused], source: OutboxSource) -> None:
+        """Set messages aside, count and report them."""
+        source.set_aside(refused)
+        self._counts.refused += len(refused)
+        for one in refused[:SHOWN]:
+            self._events.warning(
+                "message_set_aside",
+                message=source.name_of(one),
+                id=one.id,
+                topic=one.topic,
+                reason=one.reason,
+            )
+        if len(refused) > SHOWN:
+            self._events.warning("messages_set_aside", more=len(refused) - SHOWN)
+
+    def refuse_any(self, topics: Collection[str]) -> bool:
+        """Tell whether one of these topics takes no messages, as far as that is known."""
+        self._look_up(topics)
+        return any(self._known[topic].refusal is not None for topic in topics)
+
+    def forget(self) -> None:
+        """Look every topic up again: something else may hold by now."""
+        self._known.clear()
+
+    def _before(self, batch: Batch, first: Refused, source: OutboxSource) -> Batch:
+        count = sum(place < first.place for place in batch.places)
+        return replace(
+            batch,
+            outputs=batch.outputs[:count],
+            places=batch.places[:count],
+            position=just_before(batch.position, first.place),
+            is_last=False,
+            cut_by=refusal_of(first, source),
+        )
+
+    def _look_up(self, topics: Iterable[str]) -> None:
+        to_ask: list[str] = []
+        for topic in topics:
+            if reason := self._unfit(topic):
+                self._known[topic] = Destination(reason)
+            else:
+                to_ask.append(topic)
+        if to_ask:
+            self._known.update(self._destinations.describe(to_ask))
+
+    def _unfit(self, topic: str) -> str | None:
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+            return (
+                f"topic {topic[:100]!r} is not the name of a Kafka topic, which has 1 to 249 of "
+                f"the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+            )
+        if topic in self._closed or topic.startswith("__"):
+            return f"topic {topic!r} is one that the relay or the brokers keep for themselves"
+        return None
+
+    def _judged(
+        self,
+        outputs: Sequence[Output],
+        places: Sequence[Place],
+        topics: Collection[str],
+        largest_bytes: int,
+    ) -> list[Refused]:
+        """Return what is refused; record by record only where a topic may refuse something."""
+        strict = {topic: self._known[topic] for topic in topics}
+        strict = {
+            topic: found
+            for topic, found in strict.items()
+            if found.refusal is not None or found.needs_key or 0 < found.most_bytes < largest_bytes
+        }
+        if not strict:
+            return []
+        return [
+            Refused(place, id_of(output), output[0], reason, output)
+            for output, place in zip(outputs, places, strict=True)
+            if output[0] in strict and (reason := _reason(output, strict[output[0]]))
+        ]
+
+
+def refusal_of(refused: Refused, source: OutboxSource) -> str:
+    """Return the error that ends a relay whose policy is `fail`."""
+    return (
+        f"{source.name_of(refused)} cannot be sent: {refused.reason}. Nothing behind it in its "
+        f"shard is sent. Mend the cause, or let the relay set such messages aside with "
+        f"outbox.on_refused=set_aside"
+    )
+
+
+def id_of(output: Output) -> str:
+    """Return the id of a message; it is the last of its headers."""
+    headers = output[7]
+    assert headers, f"a message of the outbox has the header {ID_HEADER}"
+    return str(headers[-1][1])
+
+
+def _reason(output: Output, destination: Destination) -> str | None:
+    if destination.refusal is not None:
+        return destination.refusal
+    topic, value, key = output[:3]
+    if destination.needs_key and key is None:
+        return f"it has no key, and topic {topic} is compacted"
+    headers = output[7] or ()
+    size = len(value or b"") + len(key or b"")
+    size += sum(len(name) + len(content or b"") for name, content in headers)
+    if 0 < destination.most_bytes < size:
+        return (
+            f"it has {size} bytes, and topic {topic} takes {destination.most_bytes} "
+            f"(max.message.bytes)"
+        )
+    return None

@@ -1,0 +1,256 @@
+"""What a relay does after a commit that did not succeed (step 7 of its cycle).
+
+    suspect       recycled already                   ─┐
+    abortable     R0 R1 abort and recycle             ├─▶ R2 read the position in the registry
+    unknown       R0 R1 recycle only                  │   R3 go on behind it
+    fenced        R0 R1 the same, three times at most ─┘
+
+R0 asks the database whether this session still has the right to the shard. A session that lost it
+lost all else with it: the relay gives everything up and stands by, and fences nobody.
+
+After R1 no frame of the old producer can take effect, and what it left open has ended. So R2 reads
+what is decided for good: the position of the transaction in doubt, or the one before it. Any other
+was written by somebody who relays under the same name without asking the same database.
+
+A fenced shard was overtaken, or its transaction expired. Whoever has the right takes the id back;
+three times in a row means a rival that asks another database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from eosframework.errors import (
+    ClusterUnreachable,
+    DatabaseAway,
+    DataRejected,
+    EosError,
+    InstanceFenced,
+    RunError,
+    TaskFenced,
+    TransactionAborted,
+    TransactionError,
+    TransactionFatal,
+)
+from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
+from eosframework.outbox.relay_position import RelayPosition
+from eosframework.outbox.shard import Shard
+from eosframework.processing.ports import TransactionalOutputs
+
+FENCES_IN_A_ROW = 3
+
+BACKOFF_SECONDS = 0.05
+LONGEST_BACKOFF_SECONDS = 5.0
+
+
+class Counts(Protocol):
+    """Where recoveries are counted."""
+
+    aborts: int
+    recycles: int
+    fences: int
+    unknown_outcomes: int
+
+
+@dataclass(slots=True)
+class _Case:
+    """A shard under recovery.
+
+    Args:
+        abort: the transaction is known to be undecided, so it can be aborted quickly.
+        not_before: clock time of the next attempt.
+    """
+
+    abort: bool
+    not_before: float
+    attempts: int = 0
+
+
+class ShardRecovery:
+    """Takes shards out of service after a failure and brings them back."""
+
+    def __init__(
+        self,
+        name: str,
+        source: OutboxSource,
+        outputs: TransactionalOutputs,
+        positions: PositionLog,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._outputs = outputs
+        self._positions = positions
+        self._counts = counts
+        self._clock = clock
+        self._cases: dict[int, _Case] = {}
+        self._events = structlog.get_logger("eosframework.relay")
+
+    def is_out(self, shard: Shard) -> bool:
+        """Tell whether the shard is out of service."""
+        return shard.number in self._cases
+
+    def forget(self, shard: Shard) -> None:
+        """Drop the shard's case: it is given up."""
+        self._cases.pop(shard.number, None)
+
+    def failed(self, shard: Shard, error: TransactionError) -> None:
+        """Decide what a failed call means and take the shard out of service.
+
+        Raises:
+            RunError: nothing can succeed until the cause is mended.
+            InstanceFenced: a rival keeps fencing this relay.
+            DatabaseAway: the right to relay the shard is lost.
+        """
+        match error:
+            case DataRejected():
+                self._event("message_refused", shard, error)
+                shard.reject(error)
+                self._abort(shard, waits=False)
+            case TransactionAborted():
+                self._event("transaction_aborted", shard, error)
+                self._abort(shard)
+            case TaskFenced():
+                self._fenced(shard, error)
+            case TransactionFatal() if shard.is_shut_out():
+                self._event("topic_shut", shard, error)
+                self._abort(shard, waits=False)
+            case TransactionFatal():
+                raise RunError(str(error)) from error
+            case _:
+                self._counts.unknown_outcomes += 1
+                self._event("outcome_unknown", shard, error)
+                self._cases[shard.number] = _Case(abort=False, not_before=self._clock())
+
+    def recycled(self, shards: Sequence[Shard]) -> None:
+        """See that nobody else relayed after suspect producers were replaced (R2).
+
+        Their commits were confirmed, but the relay may have stood still before the replacement,
+        which then fenced a rightful successor.
+
+        Raises:
+            InstanceFenced: somebody else has.
+        """
+        if not shards:
+            return
+        try:
+            self._settle(shards)
+        except ClusterUnreachable as error:
+            for shard in shards:
+                self._later(shard, error)
+
+    def turn(self, shards: Sequence[Shard]) -> None:
+        """Bring back the shards whose time has come."""
+        now = self._clock()
+        due = [s for s in shards if self.is_out(s) and now >= self._cases[s.number].not_before]
+        if not due:
+            return
+        taken = [shard for shard in due if self._taken_again(shard)]
+        if not taken:
+            return
+        try:
+            self._settle(taken)
+        except ClusterUnreachable as error:
+            for shard in taken:
+                self._later(shard, error)
+
+    def _abort(self, shard: Shard, *, waits: bool = True) -> None:
+        """Abort, and wait ever longer where the messages are not at fault."""
+        self._counts.aborts += 1
+        wait_seconds = _backoff_seconds(shard.aborts_in_a_row) if waits else 0.0
+        shard.aborts_in_a_row += waits
+        self._cases[shard.number] = _Case(abort=True, not_before=self._clock() + wait_seconds)
+
+    def _fenced(self, shard: Shard, error: TransactionError) -> None:
+        self._counts.fences += 1
+        shard.fences_in_a_row += 1
+        self._event("shard_fenced", shard, error)
+        self._require_right(shard)
+        if shard.fences_in_a_row >= FENCES_IN_A_ROW:
+            raise InstanceFenced(
+                f"transactional.id {shard.output.transactional_id} was taken over "
+                f"{FENCES_IN_A_ROW} times in a row by a process that does not hold the shard in "
+                f"this database: another relay uses outbox.name={self._name!r} for another "
+                f"database. Stop it, or give one of them another name"
+            ) from error
+        wait_seconds = _backoff_seconds(shard.fences_in_a_row)
+        self._cases[shard.number] = _Case(abort=False, not_before=self._clock() + wait_seconds)
+
+    def _require_right(self, shard: Shard) -> None:
+        if not self._source.holds(shard.number):
+            raise DatabaseAway(
+                f"relay {self._name!r} lost the right to relay shard {shard.number} in the "
+                f"database; another relay has it"
+            )
+
+    def _taken_again(self, shard: Shard) -> bool:
+        """Take the id again (R1); a failure puts it off."""
+        self._require_right(shard)
+        end = self._outputs.abort if self._cases[shard.number].abort else self._outputs.recycle
+        [error] = end([shard.output])
+        match error:
+            case None:
+                self._counts.recycles += 1
+                return True
+            case TaskFenced():
+                self._fenced(shard, error)
+            case TransactionFatal():
+                raise RunError(str(error)) from error
+            case _:
+                self._later(shard, error)
+        return False
+
+    def _settle(self, shards: Sequence[Shard]) -> None:
+        """Go on behind what the registry says (R2, R3)."""
+        entries = self._positions.read()
+        for shard in shards:
+            position = entries.get(shard.number)
+            shard.start_at(self._own(shard, position))
+            if self._cases.pop(shard.number, None) is not None:
+                self._events.info(
+                    "shard_recovered",
+                    transactional_id=shard.output.transactional_id,
+                    through=shard.position.through,
+                )
+
+    def _own(self, shard: Shard, position: RelayPosition | None) -> RelayPosition:
+        """Return the one of this relay's positions that is committed."""
+        if position is None and not shard.is_new:
+            raise RunError(
+                f"the position of shard {shard.number} of relay {self._name!r} is gone from the "
+                f"topic {self._name}.registry: it was deleted, or emptied. Start the relay again: "
+                f"it says what to do"
+            )
+        if position is None or position.is_at(shard.position):
+            return shard.position
+        if shard.sent is not None and position.is_at(shard.sent):
+            return shard.sent
+        raise InstanceFenced(
+            f"shard {shard.number} of relay {self._name!r} was sent through {position.through} of "
+            f"database {position.origin.database!r} by another process while this one held it at "
+            f"{shard.position.through}: another relay uses the same outbox.name. Stop it, or give "
+            f"one of them another name"
+        )
+
+    def _later(self, shard: Shard, error: EosError) -> None:
+        case = self._cases.setdefault(shard.number, _Case(abort=False, not_before=0))
+        case.abort = False
+        case.attempts += 1
+        case.not_before = self._clock() + _backoff_seconds(case.attempts)
+        self._event("recovery_retried", shard, error, attempts=case.attempts)
+
+    def _event(self, name: str, shard: Shard, error: EosError, **facts: object) -> None:
+        self._events.warning(
+            name, transactional_id=shard.output.transactional_id, error=str(error), **facts
+        )
+
+
+def _backoff_seconds(attempts: int) -> float:
+    if attempts == 0:
+        return 0.0
+    return min(BACKOFF_SECONDS * 2**attempts, LONGEST_BACKOFF_SECONDS)

@@ -1,0 +1,31 @@
+"""PostgreSQL: connections, what their errors mean, named queries and the schema `eosframework`.
+
+Owns every statement that is sent to a database and the tables that eosframework keeps there; it
+is the only importer of psycopg, SQLAlchemy, Alembic and aiosql. Refuses to decide what a task does
+about an error: it says what follows from it (`eosframework.errors.DatabaseError`) and no more.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from eosframework.errors import ConfigurationError
+
+try:
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # It tells what it loads.
+    import aiosql as _aiosql  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import alembic as _alembic  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import psycopg as _psycopg  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import sqlalchemy as _sqlalchemy  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except ImportError as _error:
+    raise ConfigurationError(
+        "PostgreSQL needs packages that are not installed; "
+        "run: pip install 'eosframework[postgres]'"
+    ) from _error
+
+from eosframework.postgres.connection import Database
+from eosframework.postgres.error_classes import commit, translating
+from eosframework.postgres.migration import migrate, pending
+from eosframework.postgres.outage import Outage
+
+__all__ = ["Database", "Outage", "commit", "migrate", "pending", "translating"]

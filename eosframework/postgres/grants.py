@@ -1,0 +1,88 @@
+"""What a role needs on eosframework's own tables that somebody else has made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eosframework.errors import StartRefused
+from eosframework.postgres.connection import Database
+from eosframework.postgres.error_classes import translating
+from eosframework.postgres.queries import queries
+
+SCHEMA = "eosframework"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Privileges on one object of the schema.
+
+    Args:
+        kind: SCHEMA, TABLE or SEQUENCE.
+        name: within the schema; None: the schema itself.
+    """
+
+    kind: str
+    name: str | None
+    privileges: tuple[str, ...]
+
+    def statement(self, role: str) -> str:
+        """Return the statement with which the owner grants it."""
+        where = SCHEMA if self.name is None else f"{SCHEMA}.{self.name}"
+        return f"GRANT {', '.join(self.privileges)} ON {self.kind} {where} TO {role}"
+
+
+_EVERYBODY = (
+    Grant("SCHEMA", None, ("USAGE",)),
+    Grant("TABLE", "alembic_version", ("SELECT",)),
+)
+
+PERSISTER_GRANTS = (
+    *_EVERYBODY,
+    Grant("TABLE", "positions", ("SELECT", "INSERT", "UPDATE")),
+    Grant("TABLE", "dead_letters", ("INSERT",)),
+)
+"""What filling tables takes, besides the tables that are filled."""
+
+RELAY_GRANTS = (
+    *_EVERYBODY,
+    Grant("TABLE", "outbox", ("SELECT", "DELETE")),
+    Grant("SEQUENCE", "outbox_number_seq", ("SELECT",)),
+    Grant("TABLE", "relays", ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    Grant("TABLE", "outbox_refused", ("INSERT",)),
+)
+"""What a relay takes that reads the table."""
+
+
+def require_grants(database: Database, needed: tuple[Grant, ...]) -> None:
+    """Make sure that a role may use what there is of the schema.
+
+    Raises:
+        StartRefused: says what is lacking, as the statements that grant it.
+        DatabaseAway: the database cannot be had.
+    """
+    flat = [(grant, privilege) for grant in needed for privilege in grant.privileges]
+    with (
+        translating(f"read the privileges on {database.display}"),
+        database.connect(autocommit=True) as connection,
+    ):
+        rows = list(
+            queries.lacking(
+                connection,
+                kinds=[grant.kind for grant, _ in flat],
+                names=[grant.name or "" for grant, _ in flat],
+                privileges=[privilege for _, privilege in flat],
+            )
+        )
+    lacking: dict[tuple[str, str | None], list[str]] = {}
+    for kind, name, privilege, _ in rows:
+        lacking.setdefault((kind, name or None), []).append(privilege)
+    if lacking:
+        role = rows[0][3]
+        statements = [
+            Grant(kind, name, tuple(privileges)).statement(role)
+            for (kind, name), privileges in lacking.items()
+        ]
+        raise StartRefused(
+            f"role {role} may not use all that it needs in {database.display}; as the owner of "
+            f"schema {SCHEMA}, run: {'; '.join(statements)}"
+        )

@@ -1,0 +1,107 @@
+"""The schema `eosframework`: what is there, what is missing, and making it complete.
+
+A revision is a file in `migrations/versions` that runs the .sql file beside it. Revisions add;
+none drops or narrows, so an older eosframework runs on a newer schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from alembic import command, op
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from eosframework.errors import StartRefused
+from eosframework.postgres.connection import Database
+from eosframework.postgres.error_classes import translating
+from eosframework.postgres.queries import queries
+
+SCHEMA = "eosframework"
+
+
+def migrate(database: Database) -> list[str]:
+    """Make the schema complete; processes that do so at once take turns.
+
+    Returns:
+        The revisions that were missing, in order; none: nothing was touched.
+
+    Raises:
+        StartRefused: the schema was made by a newer eosframework.
+        DatabaseAway: the database cannot be had; what was missing still is, or the answer is
+            lost.
+        DatabaseRefused: the user lacks a privilege; names it.
+    """
+    if not pending(database):
+        return []
+    doing = f"migrate the schema {SCHEMA} of {database.display}"
+    with translating(doing), locked(database) as connection:
+        missing = _pending(connection, database)
+        if missing:
+            if not queries.has_schema(driver(connection)):
+                connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+            command.upgrade(_config(connection), "heads")
+    return missing
+
+
+@contextmanager
+def locked(database: Database) -> Generator[Connection]:
+    """Open a transaction that may change tables; processes take turns with that."""
+    with database.engine().begin() as connection:
+        queries.lock_migrations(driver(connection))
+        yield connection
+
+
+def pending(database: Database) -> list[str]:
+    """Return the revisions that the schema lacks, in the order in which they are applied.
+
+    Raises:
+        StartRefused: the schema was made by a newer eosframework.
+        DatabaseAway: the database cannot be had.
+    """
+    doing = f"read the schema {SCHEMA} of {database.display}"
+    with translating(doing), database.engine().connect() as connection:
+        return _pending(connection, database)
+
+
+def run_sql(revision: str) -> None:
+    """Run the .sql file beside a revision, as one script.
+
+    Args:
+        revision: the revision's own `__file__`.
+    """
+    driver(op.get_bind()).execute(Path(revision).with_suffix(".sql").read_text(encoding="utf-8"))
+
+
+def _pending(connection: Connection, database: Database) -> list[str]:
+    context = MigrationContext.configure(connection, opts={"version_table_schema": SCHEMA})
+    known = ScriptDirectory.from_config(_config(connection))
+    there = context.get_current_heads()
+    try:
+        missing = known.iterate_revisions("heads", there or "base")
+        return [script.revision for script in missing][::-1]
+    except (CommandError, ResolutionError) as error:
+        raise StartRefused(
+            f"the schema {SCHEMA} of {database.display} is at revision {', '.join(there)}, which "
+            f"this eosframework does not know; use the version that made it, or a newer one"
+        ) from error
+
+
+def _config(connection: Connection) -> Config:
+    config = Config(attributes={"connection": connection})
+    place = str(files("eosframework.postgres").joinpath("migrations"))
+    config.set_main_option("script_location", place.replace("%", "%%"))
+    return config
+
+
+def driver(connection: Connection) -> Any:
+    """Return psycopg's own connection below SQLAlchemy's."""
+    return connection.connection.driver_connection

@@ -1,0 +1,1 @@
+"""Revisions of the schema `eosframework`; `eosframework.postgres.migration` applies them."""

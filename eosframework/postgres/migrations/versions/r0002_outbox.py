@@ -1,0 +1,13 @@
+"""The outbox, what relays count, and the functions that publish."""
+
+from __future__ import annotations
+
+from eosframework.postgres.migration import run_sql
+
+revision = "0002_outbox"
+down_revision = "0001_positions"
+
+
+def upgrade() -> None:
+    """Run the .sql file beside this one."""
+    run_sql(__file__)

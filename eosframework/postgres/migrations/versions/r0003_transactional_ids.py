@@ -1,0 +1,13 @@
+"""The pools out of which applications lease transactional ids."""
+
+from __future__ import annotations
+
+from eosframework.postgres.migration import run_sql
+
+revision = "0003_transactional_ids"
+down_revision = "0002_outbox"
+
+
+def upgrade() -> None:
+    """Run the .sql file beside this one."""
+    run_sql(__file__)

@@ -1,0 +1,375 @@
+"""The outbox as messages in the write-ahead log: what `emit` wrote, in the order of the commits.
+
+Each shard reads through a replication slot of its own. The slot only keeps the log: where the relay
+goes on is the position in Kafka, and the slot is advanced behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from eosframework.config import OutboxSourceKind
+from eosframework.errors import StartRefused
+from eosframework.outbox.outbox_ports import Backlog, Batch, Candidate, Place, Refused
+from eosframework.outbox.publication import encode_headers
+from eosframework.outbox.relay_position import Found, RelayPosition
+from eosframework.outbox.sharding import shard_of
+from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.outbox.log_access import close_log
+from eosframework.postgres.outbox.pgoutput import Begun, Emitted, Ended, Event, Unreadable, events
+from eosframework.postgres.outbox.relay_session import (
+    MOST_SHARDS,
+    RelaySession,
+    outbox_queries,
+    slot_name,
+)
+from eosframework.processing.failures.failures import writable
+from eosframework.processing.ports import Output
+
+PEEK_CHANGES = 20_000
+"""Changes that the server decodes at once; it finishes the transaction it is in."""
+
+FETCH_ROWS = 1000
+
+SILENT_BYTES = 16 * 2**20
+"""So much log without a message is worth a position, so that the server need not keep it."""
+
+
+class SlotSource(RelaySession):
+    """The `OutboxSource` that reads the log.
+
+    Args:
+        batch_bytes: what is read at once, unless a single message is larger.
+    """
+
+    def __init__(self, database: Database, *, batch_bytes: int, **session: Any) -> None:
+        super().__init__(database, **session)
+        self._batch_bytes = batch_bytes
+        self._peeks: dict[int, _Peek] = {}
+        self._refused: set[Place] = set()
+        self._has_looked = False
+        self._end = 0
+
+    def begin(self, connection: Connection, wal_level: str) -> None:
+        """Forget what an earlier session read.
+
+        Raises:
+            StartRefused: the server's log does not hold messages that can be decoded.
+        """
+        self._peeks.clear()
+        self._end = 0
+        if wal_level != "logical":
+            raise StartRefused(
+                f"outbox.source=slot needs a server with wal_level=logical, and {self.place} has "
+                f"wal_level={wal_level}; set it and restart the server, or use outbox.source=table"
+            )
+        if not outbox_queries.publication(connection):
+            connection.execute("CREATE PUBLICATION eosframework_outbox")
+        if not self._has_looked:
+            close_log(connection, self.place)
+            self._has_looked = True
+
+    def close(self) -> None:
+        """End the session, and with it every right."""
+        super().close()
+        for peek in self._peeks.values():
+            peek.close()
+        self._peeks.clear()
+
+    def same_source(self, others: set[str], with_slots: set[str]) -> set[str]:
+        """Return the relays that read the log, each through slots of its own."""
+        return others & with_slots
+
+    def rivals(self) -> Mapping[str, int]:
+        """Return none: a relay of the log cannot take another one's place.
+
+        Raises:
+            StartRefused: there is another one, and this one is not known.
+        """
+        self.refuse_second_name()
+        return {}
+
+    @property
+    def renaming(self) -> str:
+        """How a relay gets another name, for messages: its slots cannot be renamed."""
+        return (
+            "A relay of the log keeps its name, which its replication slots have too. To give up "
+            "what it has not sent, drop its slots with pg_drop_replication_slot and DELETE it "
+            "FROM eosframework.relays"
+        )
+
+    def look(self) -> bool:
+        """See how far the log goes; all of it is final."""
+        with self.doing("look at the log") as connection:
+            _, flushed = outbox_queries.written(connection)
+        self._end = int(flushed)
+        return False
+
+    def hold(self, shard: int) -> bool:
+        """Take the right to relay a shard if nobody has it, and learn what was set aside in it."""
+        if not super().hold(shard):
+            return False
+        first = min(self._slots().values(), default=0)
+        with self.doing("look for messages that were set aside") as connection:
+            self._refused.update(
+                outbox_queries.refused_places(
+                    connection, cluster=self.origin.system_identifier, first=first
+                )
+            )
+        return True
+
+    def found(self, shard: int) -> Found:
+        """Return what the database says about itself, for comparing it with a position."""
+        with self.doing("look at the log") as connection:
+            written, _ = outbox_queries.written(connection)
+        first = self._slots().get(self._slot(shard), int(written))
+        return self.described(OutboxSourceKind.SLOT, shard, first=first, last=int(written))
+
+    def start(self, shard: int, found: Found) -> int:
+        """Make the slot of a shard that was never relayed, and return where it begins."""
+        slot = self._slot(shard)
+        slots = self._slots()
+        if slot not in slots:
+            with self.doing("make a replication slot") as connection:
+                return int(outbox_queries.create_slot(connection, slot=slot))
+        return slots[slot]
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return what lies behind `after` and was final at the last `look`."""
+        with self.doing("read the log") as connection:
+            peek = self._peeks.get(shard)
+            if peek is None or not peek.position.is_at(after):
+                if peek is not None:
+                    peek.close()
+                if after.through >= self._end:
+                    return Batch((), (), after, True)
+                peek = _Peek(connection, self._slot(shard), after, self._end)
+                self._peeks[shard] = peek
+            found = peek.read(shard, self.shards, limit, self._batch_bytes)
+            unreadable, peek.unreadable = peek.unreadable, 0
+            if peek.is_done:
+                peek.close()
+                del self._peeks[shard]
+        position = replace(after, through=peek.position.through, within=peek.position.within)
+        found = [(place, message) for place, message in found if place not in self._refused]
+        return Batch(
+            outputs=[message.output for _, message in found],
+            places=[place for place, _ in found],
+            position=position,
+            is_last=peek.is_done and peek.is_all,
+            largest_bytes=max((message.size for _, message in found), default=0),
+            unreadable=unreadable if shard == 0 else 0,
+            is_worth_writing=not found and position.through - after.through > SILENT_BYTES,
+        )
+
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Do nothing: what the server decoded waits there already."""
+
+    def take_in(self) -> None:
+        """Do nothing: nothing was asked for ahead."""
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return how much of the log lies behind `after`; what is not ours is read as well."""
+        with self.doing("look at the log") as connection:
+            written, _ = outbox_queries.written(connection)
+        return Backlog(log_bytes=max(0, int(written) - after.through))
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Let the server forget what is behind a committed position."""
+        slot = self._slot(shard)
+        if self._slots().get(slot, through.through) < through.through:
+            with self.doing("advance a replication slot") as connection:
+                outbox_queries.advance(connection, slot=slot, through=through.through)
+                outbox_queries.note_cleaned(
+                    connection, name=self.name, shard=shard, through=through.through
+                )
+                kept = min(self._slots().values(), default=through.through)
+                self._refused = {place for place in self._refused if place[0] >= kept}
+                outbox_queries.forget_republished(
+                    connection, cluster=self.origin.system_identifier, through=kept
+                )
+        return False
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages that a slot still holds, by the one that holds most."""
+        slots = self._slots()
+        if not slots:
+            return
+        slot = min(slots, key=lambda name: slots[name])
+        start = RelayPosition("", slots[slot], 0, self.origin, 0, 1)
+        while start.through < self._end:
+            with self.doing("read the log") as connection:
+                peek = _Peek(connection, slot, start, self._end)
+                for (at, within), message in peek.messages():
+                    if (at, within) not in self._refused:
+                        yield Candidate(message.id, message.lane, at + 1, message.output, within)
+                start = peek.position
+                peek.close()
+
+    def end(self) -> int:
+        """Return the number up to which all was final at the last `look`."""
+        return self._end
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know of messages that `candidates` cannot tell."""
+        if self._slots():
+            return []
+        return [
+            f"{self.place} has no replication slot of this relay: what was emitted up to now "
+            f"cannot be read any more, and what was not sent of it is not known"
+        ]
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """See to it that a shard can be read behind `number`; return behind what it can be."""
+        slots = self._slots()
+        slot = self._slot(shard)
+        with self.doing("make a replication slot") as connection:
+            if slot in slots:
+                return number
+            if slots:
+                outbox_queries.copy_slot(connection, original=min(slots), slot=slot)
+                return number
+            return int(outbox_queries.create_slot(connection, slot=slot))
+
+    def retire(self, shard: int) -> None:
+        """Remove what belongs to a shard that there is no more."""
+        with self.doing("remove a replication slot") as connection:
+            if self._slot(shard) in self._slots():
+                outbox_queries.drop_slot(connection, slot=self._slot(shard))
+            outbox_queries.retire(connection, name=self.name, shard=shard)
+
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Mark messages that cannot be sent; the log keeps them, and no relay sends them."""
+        rows = [self._marked(one, one.output) for one in refused if one.output is not None]
+        with (
+            self.doing("set messages aside") as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+        ):
+            cursor.executemany(outbox_queries.mark_refused.sql, rows)
+        self._refused.update(one.place for one in refused)
+
+    def name_of(self, refused: Refused) -> str:
+        """Return how a message is to be named to a user, and how it is removed."""
+        at, within = refused.place
+        return (
+            f"message {refused.id} in the log of {self.place} (number {within} of the transaction "
+            f"that commits at {at}), for topic {refused.topic[:249]} (it cannot be taken out of "
+            f"the log: make the topic take it)"
+        )
+
+    def _marked(self, refused: Refused, output: Output) -> dict[str, Any]:
+        number, within = refused.place
+        return {
+            "cluster": self.origin.system_identifier,
+            "number": number,
+            "within": within,
+            "reason": writable(refused.reason),
+            "relay": self.name,
+            "id": refused.id,
+            "at": output[6],
+            "topic": writable(refused.topic),
+            "key": output[2],
+            "value": output[1],
+            "headers": encode_headers(output[7][:-1]),
+        }
+
+    def _slot(self, shard: int) -> str:
+        return slot_name(self.name, shard)
+
+    def _slots(self) -> dict[str, int]:
+        """Return the relay's slots that exist, with what each has let go of.
+
+        Raises:
+            StartRefused: the server gave one up, because it kept too much of the log.
+        """
+        names = {self._slot(shard): shard for shard in range(MOST_SHARDS)}
+        with self.doing("look for replication slots") as connection:
+            rows = list(outbox_queries.slots(connection, names=list(names)))
+        for name, _, status in rows:
+            if status == "lost":
+                raise StartRefused(
+                    f"replication slot {name} of {self.place} is lost: the server removed log that "
+                    f"it still needed (max_slot_wal_keep_size), so messages are missing. Drop it "
+                    f"with pg_drop_replication_slot, then run `eosframework relay-outbox reconcile`"
+                )
+        return {name: int(place) for name, place, _ in rows if place is not None}
+
+
+class _Peek:
+    """What the server decoded behind a position; it is held there and fetched in parts."""
+
+    def __init__(self, connection: Connection, slot: str, after: RelayPosition, end: int) -> None:
+        self.position = after
+        self.is_done = False
+        self.unreadable = 0
+        self._commit_at = 0
+        self._end = end
+        self._count = 0
+        self._cursor = connection.cursor(name=f"peek_{slot}", binary=True, withhold=True)
+        self._cursor.itersize = FETCH_ROWS
+        parameters = {"slot": slot, "end": end, "changes": PEEK_CHANGES}
+        self._cursor.execute(outbox_queries.peek.sql, parameters)
+        self._messages = self._behind(events(self._changes()), after.within)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the server had nothing more up to the end that it was asked for."""
+        return self._count < PEEK_CHANGES
+
+    def messages(self) -> Iterator[tuple[Place, Emitted]]:
+        """Yield the messages of all shards; the position is behind each when it is yielded."""
+        return self._messages
+
+    def read(
+        self, shard: int, shards: int, limit: int, most_bytes: int
+    ) -> list[tuple[Place, Emitted]]:
+        """Return messages of a shard, and move the position behind them."""
+        found: list[tuple[Place, Emitted]] = []
+        size = 0
+        for placed in self._messages:
+            if shard_of(placed[1].lane, shards) == shard:
+                found.append(placed)
+                size += placed[1].size
+                if len(found) >= limit or size >= most_bytes:
+                    break
+        return found
+
+    def close(self) -> None:
+        """Let the server drop what it holds."""
+        with suppress(psycopg.Error):
+            self._cursor.close()
+
+    def _behind(self, found: Iterator[Event], within: int) -> Iterator[tuple[Place, Emitted]]:
+        """Yield what lies behind the position; of the first transaction a part may not."""
+        skips_all, skips = True, 0
+        for event in found:
+            match event:
+                case Begun(at):
+                    self._commit_at = at
+                    skips_all, skips = at < self.position.through, within
+                case Emitted() if not skips_all and event.within > skips:
+                    self.position = replace(self.position, within=event.within)
+                    yield (self._commit_at, event.within), event
+                case Unreadable(within=0, at=at) if at > self.position.through:
+                    self.unreadable += 1
+                case Unreadable(within=number) if not skips_all and number > skips:
+                    self.unreadable += 1
+                case Ended(at) if not skips_all:
+                    self.position = replace(self.position, through=at, within=0)
+                    within = 0
+                case _:
+                    pass
+        self.is_done = True
+        if self.is_all and self.position.through < self._end:
+            self.position = replace(self.position, through=self._end, within=0)
+
+    def _changes(self) -> Iterator[bytes]:
+        while rows := self._cursor.fetchmany(FETCH_ROWS):
+            self._count += len(rows)
+            yield from (row[0] for row in rows)

@@ -1,0 +1,359 @@
+"""The outbox as a table: what `publish` inserted, in the order of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.types.numeric import Int8BinaryLoader
+
+from eosframework.config import OutboxSourceKind
+from eosframework.errors import StartRefused
+from eosframework.outbox.frontier import Frontier, Look
+from eosframework.outbox.outbox_ports import ID_HEADER, Backlog, Batch, Candidate, Refused
+from eosframework.outbox.publication import headers_of
+from eosframework.outbox.relay_position import Found, RelayPosition
+from eosframework.outbox.sharding import lane_of
+from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries
+from eosframework.postgres.pipelined_query import Asked
+from eosframework.processing.failures.failures import writable
+from eosframework.processing.ports import Output
+
+CLEAN_ROWS = 5000
+CANDIDATE_ROWS = 2000
+
+COUNTED_ROWS = 10_000
+"""So many messages that wait are counted; more are estimated by their numbers."""
+
+LARGE_BYTES = 8192
+"""A batch of rows that are not larger is no burden, whatever their number."""
+
+_ZERO_MILLISECONDS = 946_684_800_000
+"""From 1970 to 2000, where PostgreSQL counts the microseconds of a time from."""
+
+SMALL_BYTES = 2 * LARGE_BYTES + 65_536
+"""A message that is read with others has no more: key, value, and the most of headers."""
+
+_NUMBER = itemgetter(0)
+_LARGE = itemgetter(7)
+_SIZE = 8
+"""The column that rows have only where they are read by size; their lane comes behind it."""
+
+_SIZE_OF = itemgetter(_SIZE)
+
+
+class _JsonText(Loader):
+    """Leaves JSON as it is: what a user wrote must not end the reading of all rows."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)[1:]  # the version of the format
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was asked for before it is needed."""
+
+    numbers: Sequence[int]
+    asked: Asked
+
+
+class TableSource(RelaySession):
+    """The `OutboxSource` that reads eosframework.outbox.
+
+    Args:
+        batch_bytes: what is read at once, unless a single message is larger.
+        message_bytes: what a message may have; a larger one is not read.
+    """
+
+    def __init__(
+        self, database: Database, *, batch_bytes: int, message_bytes: int, **session: Any
+    ) -> None:
+        super().__init__(database, **session)
+        self._batch_bytes = batch_bytes
+        self._message_bytes = message_bytes
+        self._frontier = Frontier()
+        self._on_disk = 0
+        self._is_large = False
+        self._ahead: _Ahead | None = None
+
+    def begin(self, connection: Connection, wal_level: str) -> None:
+        """Forget what an earlier session saw: a crash may have taken it back.
+
+        Raises:
+            StartRefused: a session takes several numbers at once, so they say nothing.
+        """
+        self._frontier = Frontier()
+        self._on_disk = 0
+        connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        connection.adapters.register_loader("jsonb", _JsonText)
+        outbox_queries.read_by_number(connection)
+        _, cache = outbox_queries.numbers(connection)
+        if cache != 1:
+            raise StartRefused(
+                f"the sequence eosframework.outbox_number_seq of {self.place} has CACHE {cache}: "
+                f"sessions keep numbers for later, and messages would be lost; run ALTER SEQUENCE "
+                f"eosframework.outbox_number_seq CACHE 1, and end the sessions that publish"
+            )
+
+    def close(self) -> None:
+        """End the session, and with it every right."""
+        self._ahead = None
+        super().close()
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[Connection]:
+        """Use the connection, which first has to answer what was asked ahead."""
+        with super().doing(what) as connection:
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None:
+                ahead.asked.rows()
+            yield connection
+
+    def same_source(self, others: set[str], with_slots: set[str]) -> set[str]:
+        """Return the relays that read the table: those without a slot."""
+        return others - with_slots
+
+    def look(self) -> bool:
+        """See how far the outbox is final, and return whether more waits to become so.
+
+        What counts as final is on disk as well: a number that is not could be given out again
+        after a crash, and a row could be gone that was sent.
+        """
+        with self.doing("look at the outbox") as connection:
+            number, _ = outbox_queries.numbers(connection)
+            if number <= self._on_disk:
+                return False
+            writers = list(outbox_queries.writers(connection))
+            final = self._frontier.take(
+                Look(
+                    number,
+                    frozenset(name for name, is_prepared in writers if not is_prepared),
+                    frozenset(name for name, is_prepared in writers if is_prepared),
+                )
+            )
+            if final > self._on_disk:
+                written, flushed = outbox_queries.written(connection)
+                if flushed < written:
+                    outbox_queries.flush(connection)
+                self._on_disk = final
+        return self._frontier.waits
+
+    def found(self, shard: int) -> Found:
+        """Return what the database says about itself, for comparing it with a position."""
+        with self.doing("look at the outbox") as connection:
+            number, _ = outbox_queries.numbers(connection)
+        return self.described(OutboxSourceKind.TABLE, shard, first=0, last=number)
+
+    def start(self, shard: int, found: Found) -> int:
+        """Return the number behind which a shard starts that was never relayed: the first."""
+        return 0
+
+    def read(self, shard: int, after: RelayPosition, limit: int) -> Batch:
+        """Return what lies behind `after` and was final at the last `look`."""
+        final = self._on_disk
+        if after.through >= final:
+            return Batch((), (), after, True)
+        rows, is_last = self._read(shard, self.shards, after.through, limit)
+        position = replace(after, through=final if is_last else rows[-1][0])
+        by_size = bool(rows) and len(rows[0]) > _SIZE
+        largest = max(map(_SIZE_OF, rows)) if by_size else SMALL_BYTES
+        if not by_size or largest <= self._message_bytes:
+            with suppress(ValueError):
+                places = [*zip(map(_NUMBER, rows), repeat(0))]
+                return Batch(_outputs(rows), places, position, is_last, largest)
+        found = [(row, *self._readable(row)) for row in rows]
+        return Batch(
+            [output for _, output, wrong in found if wrong is None],
+            [(row[0], 0) for row, _, wrong in found if wrong is None],
+            position,
+            is_last,
+            largest,
+            [Refused((row[0], 0), row[6], row[1], wrong) for row, _, wrong in found if wrong],
+        )
+
+    def read_ahead(self, shard: int, after: RelayPosition, limit: int) -> None:
+        """Let the server begin with what `read` will be asked for next.
+
+        Not large values: they would wait here beside those that are sent. And not through a Unix
+        socket: a server that waits there for a process that stands still never ends its session.
+        """
+        if self._is_large or after.through >= self._on_disk:
+            return
+        numbers = self._numbers(shard, self.shards, after.through, limit)
+        with self.doing("read the outbox") as connection:
+            if connection.info.host.startswith("/"):
+                return
+            self._ahead = _Ahead(numbers, Asked(connection, outbox_queries.read.sql, numbers))
+
+    def take_in(self) -> None:
+        """Take what was asked for ahead off the server's hands.
+
+        A server whose answer is not read counts the connection as lost before long.
+        """
+        if self._ahead is not None:
+            with super().doing("read the outbox"):
+                self._ahead.asked.rows()
+
+    def backlog(self, shard: int, after: RelayPosition) -> Backlog:
+        """Return what lies behind `after`, finished or not."""
+        with self.doing("count what waits") as connection:
+            count, seconds = outbox_queries.backlog(
+                connection,
+                through=after.through,
+                shards=self.shards,
+                shard=shard,
+                limit=COUNTED_ROWS,
+            )
+            if count == COUNTED_ROWS:
+                number, _ = outbox_queries.numbers(connection)
+                count = max(count, (number - after.through) // self.shards)
+        return Backlog(messages=count, oldest_seconds=float(seconds))
+
+    def clean(self, shard: int, through: RelayPosition) -> bool:
+        """Remove some of what is behind a committed position; return whether more is left."""
+        with self.doing("remove sent messages") as connection:
+            removed = outbox_queries.clean(
+                connection,
+                through=through.through,
+                shards=self.shards,
+                shard=shard,
+                limit=CLEAN_ROWS,
+            )
+            if removed:
+                outbox_queries.note_cleaned(
+                    connection, name=self.name, shard=shard, through=through.through
+                )
+        return removed == CLEAN_ROWS
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Return all messages that the outbox holds and that were final at the last `look`."""
+        after, is_last = 0, False
+        while not is_last:
+            rows, is_last = self._read(0, 1, after, CANDIDATE_ROWS)
+            for row in rows:
+                output, wrong = self._readable(row)
+                lane = row[_SIZE + 1] if len(row) > _SIZE else lane_of(row[3], row[0])
+                yield Candidate(row[6], lane, row[0], output, unsendable=wrong)
+            after = rows[-1][0] if rows else after
+
+    def end(self) -> int:
+        """Return the number up to which all was final at the last `look`."""
+        return self._on_disk
+
+    def notes(self) -> list[str]:
+        """Return what a user has to know of messages that `candidates` cannot tell."""
+        return []
+
+    def begin_behind(self, shard: int, number: int) -> int:
+        """See to it that a shard can be read behind `number`: a table always can."""
+        return number
+
+    def retire(self, shard: int) -> None:
+        """Remove what belongs to a shard that there is no more."""
+        with self.doing("remove a shard") as connection:
+            outbox_queries.retire(connection, name=self.name, shard=shard)
+
+    def set_aside(self, refused: Sequence[Refused]) -> None:
+        """Move rows that cannot be sent out of the outbox."""
+        with self.doing("set messages aside") as connection:
+            outbox_queries.set_aside(
+                connection,
+                numbers=[one.place[0] for one in refused],
+                reasons=[writable(one.reason) for one in refused],
+                relay=self.name,
+            )
+
+    def name_of(self, refused: Refused) -> str:
+        """Return how a message is to be named to a user, and how it is removed."""
+        number, _ = refused.place
+        return (
+            f"message {number} of eosframework.outbox in {self.place}, for topic "
+            f"{refused.topic[:249]} (to give it up: DELETE FROM eosframework.outbox WHERE number = "
+            f"{number})"
+        )
+
+    def _read(self, shard: int, shards: int, after: int, limit: int) -> tuple[Sequence[Any], bool]:
+        """Return rows, and whether nothing final is left behind them.
+
+        Large values are rare or the rule: once one is met, rows are read by their sizes until
+        they are small again.
+        """
+        numbers = self._numbers(shard, shards, after, limit)
+        if not self._is_large:
+            rows = self._small(numbers)
+            # Not a loop in Python: all rows pass here, and hardly ever one that is large.
+            if 1 not in map(_LARGE, rows):
+                return rows, len(rows) < limit
+            self._is_large = True
+            if large := [*map(_LARGE, rows)].index(1):
+                return rows[:large], False
+        bounds = [self._batch_bytes, self._message_bytes]
+        rows = self._answer(outbox_queries.read_by_size.sql, [*numbers[:-1], *bounds])
+        size = rows[-1][7] if rows else 0
+        self._is_large = size > LARGE_BYTES * len(rows)
+        return rows, len(rows) < limit and size < self._batch_bytes
+
+    def _readable(self, row: Sequence[Any]) -> tuple[Output, str | None]:
+        """Return a row's message and why it cannot be sent; None: nothing is known against it."""
+        size = row[_SIZE] if len(row) > _SIZE else 0
+        if size > self._message_bytes:
+            return _bare(row), (
+                f"it has {size} bytes, and the relay sends at most {self._message_bytes} "
+                f"(message.max.bytes in kafka.properties)"
+            )
+        try:
+            return _outputs([row])[0], None
+        except ValueError as error:
+            return _bare(row), f"its headers cannot be read ({error})"
+
+    def _numbers(self, shard: int, shards: int, after: int, limit: int) -> list[int]:
+        return [after, self._on_disk, shards, shard, limit, LARGE_BYTES]
+
+    def _small(self, numbers: Sequence[int]) -> Sequence[Any]:
+        """Return what was asked for ahead, or ask for it."""
+        if self._ahead is None or self._ahead.numbers != numbers:
+            return self._answer(outbox_queries.read.sql, numbers)
+        ahead, self._ahead = self._ahead, None
+        with super().doing("read the outbox"):
+            return ahead.asked.rows()
+
+    def _answer(self, sql: str, numbers: Sequence[int]) -> Sequence[Any]:
+        with self.doing("read the outbox") as connection:
+            return Asked(connection, sql, numbers).rows()
+
+
+def _outputs(rows: Sequence[Any]) -> list[Output]:
+    """Return what to produce; a message's id comes behind the user's headers.
+
+    One expression over all rows: a call for each took twice as long.
+
+    Raises:
+        ValueError: headers are none.
+    """
+    return [
+        (
+            topic,
+            value,
+            key,
+            -1,
+            None,
+            None,
+            at // 1000 + _ZERO_MILLISECONDS,
+            [(ID_HEADER, id_)] if headers is None else [*headers_of(headers), (ID_HEADER, id_)],
+        )
+        for _, topic, value, key, at, headers, id_, *_ in rows
+    ]
+
+
+def _bare(row: Sequence[Any]) -> Output:
+    return _outputs([[*row[:5], None, row[6], None]])[0]

@@ -1,0 +1,1 @@
+"""The tables that table sinks write: their definitions, rows and positions."""

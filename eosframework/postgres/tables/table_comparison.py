@@ -1,0 +1,131 @@
+"""Two tables compared row by row, as sets in which a row may be there more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from eosframework.errors import DatabaseRefused
+from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.error_classes import translating
+from eosframework.postgres.tables.table_shapes import Column, TableShape, read_shape
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTables:
+    """What two tables have and have not in common.
+
+    Args:
+        columns: those compared.
+        left_out: columns that only one of them has, or that the database fills by itself.
+        rows: how many each has.
+        only: how many only the one, only the other has.
+        examples: of these, the first ones of either, as maps.
+    """
+
+    columns: Sequence[str]
+    left_out: Sequence[str]
+    rows: tuple[int, int]
+    only: tuple[int, int]
+    examples: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+
+def compare_tables(
+    database: Database, one: str, other: str, *, where: str | None, limit: int
+) -> ComparedTables:
+    """Compare two tables as they are at one moment.
+
+    Args:
+        database: where both are.
+        one: name of a table.
+        other: likewise.
+        where: a condition in SQL that rows of both have to fulfil; None: all rows.
+        limit: how many rows are returned that only one has, of either.
+
+    Raises:
+        DatabaseAway: nobody answered.
+        DatabaseRefused: a table does not exist, or may not be read; or the condition is none.
+    """
+    shapes = _shapes(database, one, other)
+    compared = _compared(*shapes)
+    known = dict.fromkeys(name for shape in shapes for name in shape.columns)
+    doing = f"compare {one} with {other} in {database.display}"
+    with translating(doing), database.connect() as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        columns = [_comparable(shapes[0].columns[name]) for name in compared]
+        selects = _select(one, columns, where), _select(other, columns, where)
+        counts = [_count(connection, select) for select in selects]
+        only = [_except(*selects), _except(*reversed(selects))]
+        return ComparedTables(
+            compared,
+            [name for name in known if name not in compared],
+            (counts[0], counts[1]),
+            (_count(connection, only[0]), _count(connection, only[1])),
+            (_rows(connection, only[0], limit), _rows(connection, only[1], limit)),
+        )
+
+
+def _shapes(database: Database, *names: str) -> tuple[TableShape, TableShape]:
+    doing = f"look at {', '.join(names)} in {database.display}"
+    with translating(doing), database.engine().connect() as reflecting:
+        found = [read_shape(reflecting, name) for name in names]
+    for name, shape in zip(names, found, strict=True):
+        if shape is None:
+            raise DatabaseRefused(f"{database.display} has no table {name}")
+    one, other = found
+    assert one is not None
+    assert other is not None
+    return one, other
+
+
+def _compared(one: TableShape, other: TableShape) -> list[str]:
+    """Return the columns that rows of both have by themselves, or that tell rows apart."""
+    keys = {name for names in one.unique for name in names}
+    return [
+        name
+        for name, column in one.columns.items()
+        if name in other.columns
+        and not column.computed
+        and (not column.filled or (name in keys and not _is_numbered(column)))
+    ]
+
+
+def _is_numbered(column: Column) -> bool:
+    """Whether the database may have given it a number of its own."""
+    return column.filled and column.sql_type in ("INTEGER", "BIGINT", "SMALLINT")
+
+
+def _comparable(column: Column) -> sql.Composable:
+    name = sql.Identifier(column.name)
+    if column.sql_type == "JSON":  # the only type without equality that rows are made of
+        return sql.SQL("{}::jsonb AS {}").format(name, name)
+    return name
+
+
+def _select(table: str, columns: Sequence[sql.Composable], where: str | None) -> sql.Composable:
+    chosen = sql.SQL("SELECT {} FROM {}").format(
+        sql.SQL(", ").join(columns), sql.Identifier(*table.split("."))
+    )
+    if where is None:
+        return chosen
+    # A condition of the user's own on the user's own database.
+    return sql.SQL("{} WHERE ({})").format(chosen, sql.SQL(where))  # pyright: ignore[reportArgumentType]
+
+
+def _except(one: sql.Composable, other: sql.Composable) -> sql.Composable:
+    return sql.SQL("({}) EXCEPT ALL ({})").format(one, other)
+
+
+def _count(connection: Connection, select: sql.Composable) -> int:
+    query = sql.SQL("SELECT count(*) FROM ({}) AS counted").format(select)
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _rows(connection: Connection, select: sql.Composable, limit: int) -> list[Mapping[str, Any]]:
+    query = sql.SQL("SELECT to_jsonb(found) FROM ({}) AS found ORDER BY found LIMIT {}")
+    return [row for (row,) in connection.execute(query.format(select, sql.Literal(limit)))]

@@ -1,0 +1,264 @@
+"""The tables of a topology: what they should be, what they are, and creating what is missing.
+
+Columns and tables are added; nothing is dropped, narrowed or constrained further, since others may
+write to these tables as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import Column as SqlColumn
+from sqlalchemy import Connection, UniqueConstraint
+from sqlalchemy.schema import CreateSchema
+
+from eosframework.postgres.connection import Database
+from eosframework.postgres.error_classes import translating
+from eosframework.postgres.grants import PERSISTER_GRANTS, require_grants
+from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pending
+from eosframework.postgres.queries import load_queries
+from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
+from eosframework.postgres.tables.table_shapes import TableShape, read_shape
+from eosframework.topology.graph.graph import Persister, TableMode, TableSink
+
+positions: Any = load_queries("persisting.sql")
+
+PRIVILEGES = {
+    TableMode.APPEND: ("INSERT",),
+    TableMode.UPSERT: ("INSERT", "SELECT", "UPDATE"),
+    TableMode.UPSERT_DELETE: ("INSERT", "SELECT", "UPDATE", "DELETE"),
+}
+"""What writing takes, by how rows enter."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table as it is, or as `apply` would make it.
+
+    Args:
+        missing: columns that it lacks, with their types; all of them where there is no table.
+        keys: sets of columns that are to be unique in a table that is made.
+        problems: what somebody has to mend, since `apply` does not.
+    """
+
+    name: str
+    exists: bool
+    missing: dict[str, Wanted]
+    keys: tuple[tuple[str, ...], ...]
+    problems: tuple[str, ...]
+
+    @property
+    def create(self) -> bool:
+        """Whether `apply` makes it."""
+        return not self.exists and not self.problems
+
+    @property
+    def described(self) -> str:
+        """The missing columns as PostgreSQL writes them."""
+        return ", ".join(f"{name} {wanted.sql_type}" for name, wanted in self.missing.items())
+
+
+@dataclass(frozen=True, slots=True)
+class TablesPlan:
+    """What the tables of a topology need.
+
+    Args:
+        database: where they are, without secrets.
+        revisions: of eosframework's own schema that are missing there.
+    """
+
+    database: str
+    revisions: tuple[str, ...]
+    tables: tuple[PlannedTable, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "name": self.database,
+            "revisions": list(self.revisions),
+            "tables": [
+                {
+                    "name": table.name,
+                    "exists": table.exists,
+                    "create": table.create,
+                    "missing": {name: of.sql_type for name, of in table.missing.items()},
+                    "problems": list(table.problems),
+                }
+                for table in self.tables
+            ],
+        }
+
+    @property
+    def problems(self) -> list[str]:
+        """What `apply` cannot mend."""
+        return [problem for table in self.tables for problem in table.problems]
+
+    @property
+    def lacking(self) -> list[str]:
+        """What `apply` makes."""
+        schema = [f"schema {SCHEMA} (revision {name})" for name in self.revisions]
+        tables = [f"table {t.name} ({t.described})" for t in self.tables if t.create]
+        added = [
+            f"table {t.name}, columns {t.described}" for t in self.tables if t.exists and t.missing
+        ]
+        return [*schema, *tables, *added]
+
+
+def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPlan:
+    """Return what tables and schema need. Changes nothing.
+
+    Raises:
+        StartRefused: the schema was made by a newer eosframework, or the role may not use it.
+        DatabaseAway: the database cannot be had.
+    """
+    require_grants(database, PERSISTER_GRANTS)
+    revisions = tuple(pending(database))
+    doing = f"read the tables of {database.display}"
+    with translating(doing), database.engine().connect() as connection:
+        return TablesPlan(database.display, revisions, _planned(connection, persisters))
+
+
+def apply_tables(database: Database, persisters: Sequence[Persister]) -> list[str]:
+    """Create the schema, tables and columns that are missing, and return what was made.
+
+    Raises:
+        StartRefused: the schema was made by a newer eosframework.
+        DatabaseAway: the database cannot be had; what was missing still is, or the answer is
+            lost.
+        DatabaseRefused: the user lacks a privilege; names it.
+    """
+    made = [f"schema {SCHEMA} (revision {name})" for name in migrate(database)]
+    doing = f"create tables in {database.display}"
+    with translating(doing), locked(database) as connection:
+        plan = TablesPlan(database.display, (), _planned(connection, persisters))
+        for table in plan.tables:
+            _make(connection, table)
+    return [*made, *plan.lacking]
+
+
+def _planned(connection: Connection, persisters: Sequence[Persister]) -> tuple[PlannedTable, ...]:
+    sinks: dict[str, list[TableSink]] = {}
+    for sink in (sink for persister in persisters for sink in persister.tables):
+        sinks.setdefault(sink.table, []).append(sink)
+    plans = [_plan_table(name, sinks[name], read_shape(connection, name)) for name in sorted(sinks)]
+    return tuple(
+        replace(plan, problems=(*plan.problems, *_denied(connection, plan, sinks[plan.name])))
+        for plan in plans
+    )
+
+
+def _denied(
+    connection: Connection, plan: PlannedTable, sinks: Sequence[TableSink]
+) -> Iterator[str]:
+    """Find privileges that the first row would ask for."""
+    if not plan.exists:
+        return
+    wanted = dict.fromkeys(privilege for sink in sinks for privilege in PRIVILEGES[sink.mode])
+    rows = positions.missing_privileges(
+        driver(connection), table_name=plan.name, wanted=list(wanted)
+    )
+    if missing := ", ".join(name for (name,) in rows):
+        yield (
+            f"table {plan.name}: this user lacks {missing}; as its owner, run: "
+            f"GRANT {missing} ON {plan.name} TO …"
+        )
+
+
+def _plan_table(name: str, sinks: Sequence[TableSink], shape: TableShape | None) -> PlannedTable:
+    models = [columns_of(sink.model) for sink in sinks if sink.model is not None]
+    wanted = {column: of for model in reversed(models) for column, of in model.wanted.items()}
+    existing = {} if shape is None else shape.columns
+    keys = dict.fromkeys(sink.keys for sink in sinks if sink.mode is not TableMode.APPEND)
+    problems = [*_unknown(name, models)]
+    if shape is None:
+        problems += _unmakeable(name, sinks, wanted)
+    else:
+        problems += _unfit(shape, sinks, wanted)
+    return PlannedTable(
+        name=name,
+        exists=shape is not None,
+        missing={column: of for column, of in wanted.items() if column not in existing},
+        keys=tuple(keys),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _unknown(name: str, models: Sequence[ModelColumns]) -> Iterator[str]:
+    for model in models:
+        for column, kind in model.unknown.items():
+            yield (
+                f"table {name}: the model's field {column} is of type {kind}, which has no form in "
+                f"PostgreSQL; give it another type"
+            )
+
+
+def _unmakeable(name: str, sinks: Sequence[TableSink], wanted: dict[str, Wanted]) -> Iterator[str]:
+    """Find why a table that is missing cannot be made."""
+    if not wanted:
+        yield (
+            f"table {name} does not exist, and nothing says what its columns are: create it, or "
+            f"name a pydantic model with its columns (model: …)"
+        )
+        return
+    for key in dict.fromkeys(key for sink in sinks for key in sink.keys):
+        if key not in wanted:
+            yield f"table {name}: key {key} is no field of the model; correct keys or the model"
+
+
+def _unfit(
+    shape: TableShape, sinks: Sequence[TableSink], wanted: dict[str, Wanted]
+) -> Iterator[str]:
+    """Find why a table that exists does not take the rows."""
+    for column, of in wanted.items():
+        found = shape.columns.get(column)
+        if found is not None and (why := misfit(column, of, found)):
+            yield f"table {shape.name}: {why}; change the column or the model"
+    for sink in sinks:
+        yield from _without_unique(shape, sink, wanted)
+        if sink.model is None:
+            continue
+        for column in shape.columns.values():
+            required = not (column.nullable or column.filled or column.computed)
+            if required and column.name not in sink.model.model_fields:
+                yield (
+                    f"table {shape.name}: column {column.name} is NOT NULL without a default, and "
+                    f"model {sink.model.__name__} has no such field; add one, or a default"
+                )
+
+
+def _without_unique(shape: TableShape, sink: TableSink, wanted: dict[str, Wanted]) -> Iterator[str]:
+    if not sink.keys:
+        return
+    columns = ", ".join(sink.keys)
+    for key in sink.keys:
+        if key not in shape.columns and key not in wanted:
+            yield f"table {shape.name} has no column {key}, which is a key; correct keys"
+            return
+    if frozenset(sink.keys) not in shape.unique:
+        yield (
+            f"table {shape.name} has no unique constraint on ({columns}), so no row could replace "
+            f"another: ALTER TABLE {shape.name} ADD UNIQUE ({columns})"
+        )
+
+
+def _make(connection: Connection, planned: PlannedTable) -> None:
+    schema, _, name = planned.name.rpartition(".")
+    operations = Operations(MigrationContext.configure(connection))
+    if planned.create:
+        if schema:
+            connection.execute(CreateSchema(schema, if_not_exists=True))
+        primary = planned.keys[0] if planned.keys else ()
+        columns = [
+            SqlColumn(column, of.type, nullable=of.nullable, primary_key=column in primary)
+            for column, of in planned.missing.items()
+        ]
+        unique = [UniqueConstraint(*keys) for keys in planned.keys[1:]]
+        operations.create_table(name, *columns, *unique, schema=schema or None)
+    elif planned.exists:
+        # Rows that are there already have no value for it.
+        for column, of in planned.missing.items():
+            operations.add_column(name, SqlColumn(column, of.type), schema=schema or None)

@@ -1,0 +1,308 @@
+"""Rows and positions in PostgreSQL: one transaction for both, one claim for each owner.
+
+P1. claim: raise the epoch of the position's row, which waits for whoever has it in doubt
+P4. advance each position where epoch and offset are those of the claim; a zombie's are not,
+    and its transaction is rolled back. Then the rows; then COMMIT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from eosframework import failpoints
+from eosframework.errors import (
+    DatabaseRefused,
+    DataRefused,
+    Overtaken,
+    RowRefused,
+    StartRefused,
+)
+from eosframework.postgres.connection import Connection, Database
+from eosframework.postgres.error_classes import commit, explain, translating
+from eosframework.postgres.queries import load_queries
+from eosframework.postgres.tables.copy_rows import ColumnUnknown, TableWriter
+from eosframework.postgres.tables.table_shapes import read_shape
+from eosframework.processing.failures.failures import writable
+from eosframework.processing.ports import Message
+from eosframework.records import TopicPartition
+from eosframework.tables.table_ports import Batch, Claim, RefusedRow, Row, TableRows, Written
+from eosframework.topology.graph.graph import Policy, TableSink
+
+positions: Any = load_queries("persisting.sql")
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """What happened to rows that the database refused."""
+
+    dead: list[RefusedRow] = field(default_factory=list[RefusedRow])
+    skipped: int = 0
+
+
+class PostgresRowStore:
+    """A `RowStore` over one connection, opened again after an outage.
+
+    Args:
+        database: where tables and positions are.
+        application: whose positions they are.
+        topic_ids: of the topics that are read, so that a topic made again is noticed.
+    """
+
+    def __init__(self, database: Database, application: str, topic_ids: Mapping[str, str]) -> None:
+        self._database = database
+        self._application = application
+        self._topic_ids = topic_ids
+        self._connection: Connection | None = None
+        self._writers: dict[TableSink, TableWriter] = {}
+        self._made_writers = 0
+        self._looked_again: set[TableSink] = set()
+
+    def claim(self, partitions: Sequence[TopicPartition]) -> list[Claim]:
+        """Take the positions over; waits for a transaction that has one of them in doubt.
+
+        Raises:
+            DatabaseAway: nothing is claimed; try again.
+            StartRefused: a topic is not the one whose offsets are stored.
+            DatabaseRefused: somebody has to mend something first.
+        """
+        doing = f"claim positions in {self._database.display}"
+        connection = self._connected()
+        try:
+            with translating(doing):
+                rows = list(
+                    positions.claim_positions(
+                        connection,
+                        application=self._application,
+                        topics=[partition.topic for partition in partitions],
+                        partitions=[partition.partition for partition in partitions],
+                        topic_ids=[self._topic_ids[p.topic] for p in partitions],
+                    )
+                )
+                self._refuse_other_topics(rows)
+                commit(connection, doing)
+        except BaseException:
+            self._disconnect()
+            raise
+        found = {
+            TopicPartition(topic, partition): (epoch, next_offset)
+            for topic, partition, _, epoch, next_offset in rows
+        }
+        return [Claim(partition, *found[partition]) for partition in partitions]
+
+    def write(self, batches: Sequence[Batch]) -> Written:
+        """Write rows and positions of all batches in one transaction.
+
+        Raises:
+            RowRefused: with `fail`; names the row. Nothing was written.
+            Overtaken: names the partitions claimed by others since. Nothing was written.
+            DatabaseAway: it may or may not be written; claim again.
+            DatabaseRefused: somebody has to mend something first.
+        """
+        connection = self._connected()
+        doing = f"write rows to {self._database.display}"
+        refusals = _Refusals()
+        try:
+            with translating(doing):
+                positions.check_at_once(connection)
+                self._advance(connection, batches)
+                self._looked_again.clear()
+                for writer in self._writers.values():
+                    writer.begin()
+                for sink, rows in _by_table(batches).items():
+                    self._write_table(connection, sink, rows, refusals)
+                for refused in [*refusals.dead, *(r for b in batches for r in b.refused)]:
+                    self._add_dead_letter(connection, refused)
+                failpoints.hit("persister.before_commit")
+                commit(connection, doing)
+        except (RowRefused, Overtaken):
+            self._roll_back(connection)
+            raise
+        except BaseException:
+            self._disconnect()
+            raise
+        return Written(len(refusals.dead), refusals.skipped)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._disconnect()
+
+    def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._database.connect()
+            self._writers.clear()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            connection.rollback()
+        except psycopg.Error:
+            self._disconnect()
+
+    def _refuse_other_topics(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        for topic, partition, stored, _, next_offset in rows:
+            if stored != self._topic_ids[topic]:
+                raise StartRefused(
+                    f"{self._database.display} holds {topic}[{partition}] up to offset "
+                    f"{next_offset} of a topic with id {stored}, and the topic of this name now "
+                    f"has id {self._topic_ids[topic]}: it was deleted and created again. To "
+                    f"write the new one's records as well, stop all workers and run: eosframework "
+                    f"positions set APP --tables {topic}=earliest"
+                )
+
+    def _advance(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        """Move the positions on before any row is written: their locks keep successors waiting.
+
+        Raises:
+            Overtaken: some are no longer this process's.
+        """
+        claims = [batch.claim for batch in batches]
+        moved = {
+            TopicPartition(*row)
+            for row in positions.advance_positions(
+                connection,
+                application=self._application,
+                topics=[claim.partition.topic for claim in claims],
+                partitions=[claim.partition.partition for claim in claims],
+                epochs=[claim.epoch for claim in claims],
+                expected=[claim.next_offset for claim in claims],
+                next_offsets=[batch.next_offset for batch in batches],
+            )
+        }
+        if gone := [claim.partition for claim in claims if claim.partition not in moved]:
+            raise Overtaken(
+                f"{', '.join(map(str, gone))}: claimed by another process since, so nothing was "
+                f"written",
+                partitions=gone,
+            )
+
+    def _write_table(
+        self, connection: Connection, sink: TableSink, rows: TableRows, refusals: _Refusals
+    ) -> None:
+        """Write rows; those that the database refuses are found by halves."""
+        if not rows.rows:
+            return
+        refused = self._attempt(connection, sink, rows.rows)
+        if refused is None:
+            return
+        if len(rows.rows) == 1:
+            self._refuse(sink, rows.origins[0], refused, refusals)
+            return
+        middle = len(rows.rows) // 2
+        for half in (slice(None, middle), slice(middle, None)):
+            part = TableRows(sink, rows.rows[half], rows.origins[half])
+            self._write_table(connection, sink, part, refusals)
+
+    def _attempt(
+        self, connection: Connection, sink: TableSink, rows: Sequence[Row]
+    ) -> DataRefused | None:
+        """Write rows, or return why their data is refused and leave nothing of them."""
+        try:
+            with connection.transaction():
+                self._writer(sink).write(connection, rows)
+        except ColumnUnknown as error:
+            if sink in self._looked_again:
+                return error
+            # It may have been added meanwhile; one more look in a transaction is enough.
+            self._looked_again.add(sink)
+            self._writers.pop(sink)
+            return self._attempt(connection, sink, rows)
+        except DataRefused as error:
+            return error
+        except psycopg.Error as error:
+            # psycopg refuses what it cannot write as text, before the server sees it.
+            unwritable = error.sqlstate is None and isinstance(
+                error, psycopg.ProgrammingError | psycopg.DataError
+            )
+            if unwritable:
+                return DataRefused(str(error))
+            explained = explain(error, f"write to {sink.table}")
+            if isinstance(explained, DataRefused):
+                return explained
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            return DataRefused(f"{type(error).__name__}: {error}")
+        return None
+
+    def _refuse(
+        self, sink: TableSink, origin: Message, error: DataRefused, refusals: _Refusals
+    ) -> None:
+        match sink.on_error:
+            case Policy.SKIP:
+                refusals.skipped += 1
+            case Policy.DEAD_LETTER:
+                refusals.dead.append(RefusedRow(sink.table, origin, error.reason))
+            case Policy.FAIL:
+                place = TopicPartition(origin.topic(), origin.partition())
+                raise RowRefused(
+                    f"table {sink.table} refuses the row of record {place}@{origin.offset()}: "
+                    f"{error.reason}. Nothing after it was written. Mend the record or the "
+                    f"table, or let the others go on without it: on_error: skip or dead_letter",
+                    partition=place,
+                    offset=origin.offset(),
+                ) from error
+
+    def _writer(self, sink: TableSink) -> TableWriter:
+        writer = self._writers.get(sink)
+        if writer is None:
+            with self._database.engine().connect() as reflecting:
+                shape = read_shape(reflecting, sink.table)
+            if shape is None:
+                raise DatabaseRefused(
+                    f"{self._database.display} has no table {sink.table}; run `eosframework apply`"
+                )
+            self._made_writers += 1
+            writer = self._writers[sink] = TableWriter(sink, shape, self._made_writers)
+        return writer
+
+    def _add_dead_letter(self, connection: Connection, refused: RefusedRow) -> None:
+        origin = refused.origin
+        positions.add_dead_letter(
+            connection,
+            application=self._application,
+            table_name=refused.table,
+            topic=origin.topic(),
+            partition=origin.partition(),
+            offset_=origin.offset(),
+            key=origin.key(),
+            value=origin.value(),
+            headers=_headers(origin),
+            error=refused.error,
+        )
+
+
+def _by_table(batches: Iterable[Batch]) -> dict[TableSink, TableRows]:
+    """Put the rows of all partitions together, by table, in the order of each partition."""
+    found: dict[TableSink, TableRows] = {}
+    for batch in batches:
+        for rows in batch.tables:
+            joint = found.setdefault(rows.table, TableRows(rows.table))
+            joint.rows += rows.rows
+            joint.origins += rows.origins
+    return found
+
+
+def _headers(origin: Message) -> Jsonb | None:
+    headers = origin.headers()
+    if not headers:
+        return None
+    return Jsonb(
+        [
+            [
+                writable(name),
+                None if value is None else writable(value.decode(errors="backslashreplace")),
+            ]
+            for name, value in headers
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The operating-system process: supervisor, forks, signals, watchdog, instance names, logs."""

@@ -1,0 +1,73 @@
+"""The name by which a worker takes its own partitions over again after a restart.
+
+A static group member that comes back under its name gets its partitions at once; under a new
+name it waits until the old member's session ends. So the name must be the same after a crash,
+and no two running workers may have the same one. By default it is the host's name and the
+lowest slot that no other worker of the application holds on this host. A slot is an advisory
+lock on a file: the kernel drops it when the process dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+from eosframework.errors import StartRefused
+from eosframework.process.private_files import FILE_MODE, make_directory
+
+MOST_SLOTS = 1024
+
+
+@contextmanager
+def own_instance(application: str, wanted: str | None) -> Generator[str]:
+    """Hold an instance name for the length of the block.
+
+    Args:
+        application: names are unique within it.
+        wanted: the name from the settings; None: take the lowest free slot of this host.
+
+    Raises:
+        StartRefused: another worker on this host holds the wanted name.
+    """
+    directory = user_state_path("eosframework") / application
+    make_directory(directory)
+    if wanted is not None:
+        handle = _lock(directory / f"{wanted}.lock")
+        if handle is None:
+            raise StartRefused(
+                f"instance {wanted!r} of application {application!r} runs on this host already; "
+                f"stop it first, or give this one another name: --set worker.instance=NAME"
+            )
+        name = wanted
+    else:
+        name, handle = _lowest_free_slot(directory)
+    try:
+        yield name
+    finally:
+        os.close(handle)
+
+
+def _lowest_free_slot(directory: Path) -> tuple[str, int]:
+    host = re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname()) or "host"
+    for slot in range(MOST_SLOTS):
+        name = f"{host}.{slot}"
+        if (handle := _lock(directory / f"{name}.lock")) is not None:
+            return name, handle
+    raise StartRefused(f"{MOST_SLOTS} workers run on this host already; locks are in {directory}")
+
+
+def _lock(path: Path) -> int | None:
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle

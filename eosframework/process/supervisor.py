@@ -1,0 +1,229 @@
+"""Runs several workers as child processes and restarts one that is killed, at once.
+
+A child that ends by a signal (SIGKILL, the kernel's out-of-memory killer, a crash in C) is
+started again under the same instance name, so it gets its partitions back without waiting. One
+that ends by itself with an error would do so again: the others are stopped and its exit code
+is the supervisor's.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, cast
+
+import orjson
+import structlog
+
+from eosframework.process.fork import Forked
+from eosframework.process.progress import PIPE_VARIABLE, ProgressEvents, ProgressLine, total
+from eosframework.process.signals import handled, held_back
+from eosframework.processing.plan import WorkerCounts
+
+POLL_SECONDS = 0.05
+QUICK_DEATHS = 5
+"""A child that dies this often within `QUICK_SECONDS` is restarted after a pause only."""
+QUICK_SECONDS = 10.0
+PAUSE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Child:
+    """One supervised worker, across its restarts."""
+
+    instance: str
+    process: Forked | None = None
+    progress: IO[bytes] | None = None
+    output: IO[bytes] | None = None
+    """What it writes to stderr, where the terminal shows a progress line."""
+    done_counts: WorkerCounts = field(default_factory=WorkerCounts)
+    counts: WorkerCounts = field(default_factory=WorkerCounts)
+    deaths: list[float] = field(default_factory=list[float])
+    start_at: float = 0.0
+    exit_code: int | None = None
+
+
+class Supervisor:
+    """Starts one child per instance name and keeps it running.
+
+    Args:
+        run_child: runs a worker under an instance's name in the child and returns its exit code.
+        instances: names, one for each child.
+        stop_deadline_seconds: how long children may take to stop before they are killed.
+    """
+
+    def __init__(
+        self,
+        run_child: Callable[[str], int],
+        instances: Sequence[str],
+        stop_deadline_seconds: float,
+    ) -> None:
+        self._run_child = run_child
+        self._children = [_Child(instance) for instance in instances]
+        self._stop_deadline_seconds = stop_deadline_seconds
+        self._selector = selectors.DefaultSelector()
+        self._on_terminal = sys.stderr.isatty()
+        self._stopping_since: float | None = None
+        self._exit_code = 0
+        self._events = structlog.get_logger("eosframework.supervisor")
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the children were asked to stop."""
+        return self._stopping_since is not None
+
+    def run(self) -> int:
+        """Run until every child is done or SIGTERM or SIGINT asks to stop.
+
+        Returns:
+            0, or the exit code of the first child that failed by itself.
+        """
+        with handled(self._asked_to_stop):
+            if self._on_terminal:
+                with ProgressLine() as display:
+                    self._loop(display)
+            else:
+                self._loop(ProgressEvents())
+        return self._exit_code
+
+    def _loop(self, display: ProgressLine | ProgressEvents) -> None:
+        try:
+            while any(child.exit_code is None for child in self._children):
+                for child in self._children:
+                    # Else a child that is being started would not hear that it has to stop.
+                    with held_back():
+                        self._look_after(child)
+                self._read()
+                self._kill_late()
+                display.show(total([c for child in self._children for c in _counts(child)]))
+        finally:
+            for child in self._children:
+                if child.process is not None:
+                    child.process.send_signal(signal.SIGKILL)
+                    child.process.wait()
+
+    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+        for child in self._children:
+            if child.process is not None:
+                child.process.send_signal(signal.SIGTERM)
+
+    def _kill_late(self) -> None:
+        since = self._stopping_since
+        if since is not None and time.monotonic() > since + self._stop_deadline_seconds:
+            for child in self._children:
+                if child.process is not None and child.process.poll() is None:
+                    self._events.warning("worker_killed", instance=child.instance)
+                    child.process.send_signal(signal.SIGKILL)
+
+    def _look_after(self, child: _Child) -> None:
+        if child.exit_code is not None:
+            return
+        if child.process is None:
+            if self._stopping_since is not None:
+                child.exit_code = 0
+            elif time.monotonic() >= child.start_at:
+                self._start(child)
+            return
+        code = child.process.poll()
+        if code is None:
+            return
+        self._forget_process(child)
+        if code >= 0:
+            child.exit_code = code
+            if code > 0 and self._exit_code == 0:
+                self._exit_code = code
+            if code > 0:
+                self._events.error("worker_failed", instance=child.instance, exit_code=code)
+                self._stop()
+        elif self._stopping_since is not None:
+            child.exit_code = 0
+        else:
+            self._died(child, signal.Signals(-code).name)
+
+    def _died(self, child: _Child, by: str) -> None:
+        now = time.monotonic()
+        child.deaths = [t for t in child.deaths if now - t < QUICK_SECONDS] + [now]
+        pause = PAUSE_SECONDS if len(child.deaths) > QUICK_DEATHS else 0.0
+        child.start_at = now + pause
+        self._events.warning(
+            "worker_died", instance=child.instance, signal=by, restart_in_seconds=pause
+        )
+        if pause == 0:
+            self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        reading, writing = os.pipe()
+        output = os.pipe() if self._on_terminal else None
+
+        def work() -> int:
+            self._selector.close()
+            os.close(reading)
+            os.environ[PIPE_VARIABLE] = str(writing)
+            if output is not None:
+                os.dup2(output[1], sys.stderr.fileno())
+                os.close(output[0])
+            return self._run_child(child.instance)
+
+        child.process = Forked(work)
+        os.close(writing)
+        child.progress = self._watch(child, reading)
+        if output is not None:
+            os.close(output[1])
+            child.output = self._watch(child, output[0])
+        self._events.info("worker_started", instance=child.instance, pid=child.process.pid)
+
+    def _watch(self, child: _Child, descriptor: int) -> IO[bytes]:
+        os.set_blocking(descriptor, False)
+        pipe = os.fdopen(descriptor, "rb", buffering=0)
+        self._selector.register(pipe, selectors.EVENT_READ, child)
+        return pipe
+
+    def _forget_process(self, child: _Child) -> None:
+        for pipe in (child.progress, child.output):
+            if pipe is not None:
+                self._take(child, pipe)
+                self._selector.unregister(pipe)
+                pipe.close()
+        child.process = child.progress = child.output = None
+        child.done_counts = total([child.done_counts, child.counts])
+        child.done_counts.lag = child.done_counts.restoring = 0
+        child.counts = WorkerCounts()
+
+    def _read(self) -> None:
+        for key, _ in self._selector.select(POLL_SECONDS):
+            self._take(key.data, cast("IO[bytes]", key.fileobj))
+
+    def _take(self, child: _Child, pipe: IO[bytes]) -> None:
+        content = pipe.read(65536)
+        if not content:
+            return
+        if pipe is child.output:
+            sys.stderr.write(content.decode(errors="replace"))
+        else:
+            child.counts = WorkerCounts(**orjson.loads(content.strip().split(b"\n")[-1]))
+
+
+def _counts(child: _Child) -> list[WorkerCounts]:
+    return [child.done_counts, child.counts]
+
+
+def instances_for(base: str, processes: int, kind: str = "") -> list[str]:
+    """Return the names of the children of the supervisor that holds `base`.
+
+    Args:
+        base: name of the supervisor.
+        processes: how many children there are.
+        kind: tells children that do different things apart.
+    """
+    return [f"{base}.{kind}{'.' if kind else ''}{number}" for number in range(processes)]

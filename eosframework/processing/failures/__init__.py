@@ -1,0 +1,1 @@
+"""Records that fail: policies, dead letters, retries, late records."""

@@ -1,0 +1,182 @@
+"""What happens to a record that cannot be processed: fail, skip, or dead letter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from eosframework.errors import (
+    DataRejected,
+    InstanceFenced,
+    RecordFailed,
+    RunError,
+    TransactionError,
+    raised_by_functions,
+)
+from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failure_headers import (
+    HEADER_ATTEMPTS,
+    HEADER_DUE,
+    HEADER_ERROR,
+    HEADER_FAILED,
+    HEADER_FIRST_FAILED,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REPLAYED,
+    HEADER_STEP,
+    HEADER_TOPIC,
+    Headers,
+)
+from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.ports import Message, Output
+from eosframework.records import EARLIEST_OUTPUT_MS
+from eosframework.topology.graph.graph import Policy
+
+Delays = Mapping[str, Mapping[int, str]]
+"""By source topic and delay in milliseconds, the topic in which its records wait that long."""
+
+
+class FailureHandler:
+    """Applies the policy of the step that failed, and counts.
+
+    Attributes:
+        skipped: records dropped by `skip`.
+        dead_letters: records written by `dead_letter`.
+        retries: records sent to wait for another attempt.
+
+    Args:
+        delays: see `Delays`; without those that a policy asks for, a record is a dead letter at
+            once.
+        now: returns the time in seconds since the epoch.
+    """
+
+    def __init__(self, delays: Delays | None = None, now: Callable[[], float] = time.time) -> None:
+        self.skipped = 0
+        self.dead_letters = 0
+        self.retries = 0
+        self._delays = delays or {}
+        self._now = now
+
+    def __call__(
+        self, site: Site, message: Message, error: BaseException, out: list[Output]
+    ) -> None:
+        """Drop the record, append its dead letter, or raise.
+
+        Raises:
+            RecordFailed: the policy is to fail; records before this one are complete.
+            EosError: the framework raised it, so it says nothing about the record.
+        """
+        if is_of_the_framework(error):
+            raise error
+        match site.on_error.policy:
+            case Policy.SKIP:
+                self.skipped += 1
+            case Policy.DEAD_LETTER:
+                out.append(self._put_aside(site, message, error))
+            case Policy.FAIL:
+                raise RecordFailed(
+                    f"{describe(message)} failed in step {site.name!r}: {summary(error)}. "
+                    f"Nothing after it was processed. Mend the function or the record, or let "
+                    f"the stream go on without it: on_error: skip, or {{dead_letter: TOPIC}}",
+                    offset=message.offset(),
+                ) from error
+
+    def _put_aside(self, site: Site, message: Message, error: BaseException) -> Output:
+        """Return the record on its way to its next attempt, or as a dead letter.
+
+        What the broker refuses is refused each time.
+        """
+        now_ms = round(self._now() * 1000)
+        attempts = message.attempts if isinstance(message, Repeated) else 0
+        left = site.on_error.retry_ms[attempts:]
+        topics = self._delays.get(_origin(message)[0], {})
+        if left and left[0] in topics and not isinstance(error, DataRejected):
+            self.retries += 1
+            return _next_attempt(site, message, error, topics[left[0]], now_ms, left[0])
+        self.dead_letters += 1
+        return dead_letter(site, message, error, now_ms)
+
+
+def is_of_the_framework(error: BaseException) -> bool:
+    """Tell whether a store, a broker or the schema registry failed, whatever the record holds.
+
+    A user's function raises none of these, and what the broker refuses of a record is its own.
+    """
+    found = isinstance(error, (RunError, InstanceFenced, TransactionError))
+    return found and not isinstance(error, DataRejected)
+
+
+def dead_letter(
+    site: Site, message: Message, error: BaseException, now_ms: int | None = None
+) -> Output:
+    """Return the record as it came, with headers that tell where it failed and why.
+
+    Args:
+        site: the step, with the topic of its policy.
+        message: the record.
+        error: why it failed.
+        now_ms: when, in milliseconds since the epoch; None: now.
+    """
+    topic = site.on_error.topic
+    assert topic is not None, "a dead_letter policy has a topic"
+    now_ms = round(time.time() * 1000) if now_ms is None else now_ms
+    headers = _said_of(site, message, error, now_ms)
+    timestamp = max(message.timestamp()[1], EARLIEST_OUTPUT_MS)
+    return (topic, message.value(), message.key(), -1, None, None, timestamp, headers)
+
+
+def _next_attempt(
+    site: Site, message: Message, error: BaseException, topic: str, now_ms: int, delay_ms: int
+) -> Output:
+    """Return a record on its way to where it waits, for the task that it came from."""
+    headers = _said_of(site, message, error, now_ms)
+    if not isinstance(message, Repeated):
+        headers += [(HEADER_ATTEMPTS, b"1"), (HEADER_FIRST_FAILED, str(now_ms).encode())]
+    headers.append((HEADER_DUE, str(now_ms + delay_ms).encode()))
+    timestamp, partition = max(message.timestamp()[1], EARLIEST_OUTPUT_MS), message.partition()
+    return (topic, message.value(), message.key(), partition, None, None, timestamp, headers)
+
+
+def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) -> Headers:
+    topic, partition, offset = _origin(message)
+    headers: Headers = [
+        *(message.headers() or ()),
+        (HEADER_TOPIC, topic.encode()),
+        (HEADER_PARTITION, str(partition).encode()),
+        (HEADER_OFFSET, str(offset).encode()),
+        (HEADER_ERROR, summary(error).encode()),
+        (HEADER_STEP, site.name.encode()),
+        (HEADER_FAILED, str(now_ms).encode()),
+    ]
+    if isinstance(message, Repeated):
+        headers.append((HEADER_ATTEMPTS, str(message.attempts + 1).encode()))
+        headers.append((HEADER_FIRST_FAILED, message.first_failed_at or str(now_ms).encode()))
+        if message.replayed is not None:
+            headers.append((HEADER_REPLAYED, message.replayed))
+    return headers
+
+
+def _origin(message: Message) -> tuple[str, int, int]:
+    if isinstance(message, Repeated):
+        return message.origin
+    return message.topic(), message.partition(), message.offset()
+
+
+def describe(message: Message) -> str:
+    """Return how a message names a record."""
+    return f"record {message.topic()}[{message.partition()}]@{message.offset()}"
+
+
+def summary(error: BaseException) -> str:
+    """Return an error as one line of bounded length that every encoding and database takes."""
+    try:
+        text = " ".join(writable(str(error)).split())
+    except raised_by_functions():  # Of a user's own class.
+        text = "it has no text"
+    text = text if len(text) <= 300 else text[:297] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def writable(text: str) -> str:
+    """Return a text with escapes for what is no UTF-8, or what PostgreSQL does not take."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")

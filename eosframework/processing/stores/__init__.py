@@ -1,0 +1,1 @@
+"""A worker's stores: opening, restoration, standby copies, reads by other threads."""

@@ -1,0 +1,118 @@
+"""The state of a worker's tasks on this machine: opened with them, up to date before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from eosframework.operators.limits import Limits
+from eosframework.processing.codegen.compiler import CompiledPart
+from eosframework.processing.stores.global_tables import GlobalTables
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.shared_stores import SharedStores
+from eosframework.processing.stores.standby import Standby
+from eosframework.processing.stores.state_ports import Bounds, StateBackend, StoreIdentity
+from eosframework.processing.task import Task
+from eosframework.txnid import TransactionalId
+
+
+class LocalState:
+    """Opens stores for tasks and brings them up to date.
+
+    Args:
+        backend: keeps the stores.
+        identities: of the stores of each sub-topology that has any.
+        partitions: how many each sub-topology has.
+        restoring: reads changelogs.
+        shared: lets other threads read what is opened; None: nobody does.
+        global_tables: of the process; None: there are none.
+        storeless: opens nothing, for tasks that only look into global tables.
+        standby: keeps copies of stores of tasks that run elsewhere; None: there are none.
+        limits: of what one record may set in motion; None: the defaults.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        identities: Mapping[str, Sequence[StoreIdentity]],
+        partitions: Mapping[str, int],
+        restoring: Restoring,
+        shared: SharedStores | None = None,
+        global_tables: GlobalTables | None = None,
+        storeless: StateBackend | None = None,
+        standby: Standby | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._backend = backend
+        self._identities = identities
+        self._partitions = partitions
+        self._restoring = restoring
+        self._shared = shared
+        self._global_tables = global_tables
+        self._storeless = storeless
+        self._standby = standby
+        self._limits = limits
+
+    @property
+    def records_left(self) -> int:
+        """How many changelog offsets are still to be read before every task runs."""
+        tables = self._global_tables
+        return self._restoring.records_left + (tables.records_left if tables else 0)
+
+    def open(self, compiled: CompiledPart, partition: int) -> OpenState | None:
+        """Return the state of a task; None: its sub-topology has none.
+
+        Raises:
+            RunError: the directory cannot be used.
+        """
+        name = compiled.part.name
+        identities = self._identities.get(name)
+        topics = self._global_tables.topics if self._global_tables else None
+        if not identities:
+            if self._storeless is None or not compiled.keyed:
+                return None
+            nothing = self._storeless.open(name, 1, ())
+            return OpenState(compiled, partition, nothing, topics, self._limits)
+        stores = None if self._standby is None else self._standby.hand_over((name, partition))
+        if stores is None:
+            stores = self._backend.open(f"{name}-{partition}", self._partitions[name], identities)
+        if self._shared is not None:
+            stores = self._shared.share(name, partition, stores)
+        return OpenState(compiled, partition, stores, topics, self._limits)
+
+    def turn(self, assigned: Sequence[Task]) -> list[Task]:
+        """Read on for tasks that wait, and return those that can run."""
+        stored = [task for task in assigned if task.stores and task.stores.changelogs]
+        self._restoring.turn(stored)
+        ready = [t for t in assigned if t not in stored or self._restoring.is_done(t)]
+        if self._global_tables is not None and not self._global_tables.turn():
+            ready = [task for task in ready if task.stores is None]
+        if self._shared is not None:
+            for task in ready:
+                self._shared.is_up_to_date(task.identity.sub_topology, task.identity.partition)
+        self._restoring.let_go(ready)
+        return ready
+
+    def follow(self, tasks: Collection[TransactionalId], *, busy: bool) -> None:
+        """Bring copies of other workers' stores on, where there are to be any.
+
+        Args:
+            tasks: of this worker.
+            busy: they have records to run.
+        """
+        if self._standby is not None:
+            owned = {(task.sub_topology, task.partition) for task in tasks}
+            self._standby.turn(owned, busy=busy or self.records_left > 0)
+
+    def hold_nothing(self, ranges: Bounds) -> bool:
+        """Tell whether there is no record in ranges of partitions; see `Restoring`."""
+        return self._restoring.hold_nothing(ranges)
+
+    def close(self) -> None:
+        """Give everything up; the tasks have been closed."""
+        self._restoring.close()
+        if self._standby is not None:
+            self._standby.close()
+        if self._global_tables is not None:
+            self._global_tables.close()
+        self._backend.close()

@@ -1,0 +1,196 @@
+"""The stores of one task with what its open transaction changes in them.
+
+S1. records change sessions, never stores (step 2)
+S2. what was changed goes into the changelogs, in the same transaction as everything else (step 3)
+S3. after the commit it goes into the stores, in one write with how far that is in the changelogs
+    (step 6); until then, and where the commit failed, it is in no store
+
+The position is the offset behind the last changelog record, as its delivery report told it. A
+store is so never ahead of Kafka, and what its last write lacks is read from the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eosframework import failpoints
+from eosframework.errors import RunError
+from eosframework.operators.binding import bind, handler, session_of
+from eosframework.operators.expiry import Expiring, StreamTime
+from eosframework.operators.joins.join_binding import JoinBinding
+from eosframework.operators.limits import Limits
+from eosframework.operators.operator_ports import WholeTopic
+from eosframework.operators.store_transaction import Journal
+from eosframework.operators.windows.closing import Alarms, TimedOperator
+from eosframework.processing.codegen.compiler import CompiledPart, Emission
+from eosframework.processing.emitted import Emitted
+from eosframework.processing.failures.late import LateRecords
+from eosframework.processing.ports import Message, Output
+from eosframework.processing.stores.state_ports import TaskStores
+from eosframework.processing.task_windows import TaskWindows, timed_nodes
+from eosframework.processing.transaction.late_results import LateResults
+from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
+from eosframework.topology.graph.graph import Aggregate, Keyed, Processor
+
+
+class OpenState:
+    """What keyed operators of one task work on; see `compile.State`.
+
+    Args:
+        compiled: the task's sub-topology.
+        partition: the task's.
+        stores: what was committed, as far as this machine has it.
+        topics: the rows of global tables, by topic.
+        limits: of what one record may set in motion.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledPart,
+        partition: int,
+        stores: TaskStores,
+        topics: Mapping[str, WholeTopic] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.journal: Journal = []
+        self.stores = stores
+        self._partition = partition
+        declared = {store.name: store for store in compiled.part.stores}
+        self.changelogs = {
+            name: TopicPartition(store.changelog, partition) for name, store in declared.items()
+        }
+        """The changelog partition of each store."""
+        self.time = StreamTime()
+        self._sessions = {
+            name: session_of(store, stores.store(name), self.journal, self.time)
+            for name, store in declared.items()
+        }
+        self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
+        alarms = Alarms()
+        self._limits = limits or Limits()
+        joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
+        bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
+        self.operators: Sequence[Any] = [
+            one.update if isinstance(one, TimedOperator) else one for one in bound
+        ]
+        self.late = LateRecords()
+        self.results = LateResults()
+        """What goes out later than the records behind it."""
+        self.windows = TaskWindows(timed_nodes(compiled, bound), alarms, partition, self.results)
+        self._sent: dict[str, list[tuple[bytes, bytes | None]]] = {}
+        self._delivered: dict[str, int] = {}
+        self._committing = 0
+        """Stream time at the end of the transaction."""
+
+    def _bind(self, node: Keyed, joins: JoinBinding, alarms: Alarms) -> Any:
+        match node:
+            case Aggregate():
+                return bind(node, self._sessions[node.store.name], alarms, self._limits)
+            case Processor():
+                return handler(node, self._sessions, alarms)
+            case _:
+                return joins.bind(node)
+
+    def emitted(self, emission: Emission) -> list[Message]:
+        """Return what a node gives at the commit: each key that changed, with its last value."""
+        assert isinstance(emission.node, Aggregate), "only aggregates give anything at a commit"
+        store = emission.node.store
+        if store.window is not None:
+            return self.windows.emitted(emission.node)
+        return [
+            Emitted(store.changelog, self._partition, key, *entry, store.value)
+            for key, entry in self._sessions[store.name].changed_entries()
+            if entry is not None
+        ]
+
+    def changelog(self, stream_time: int) -> list[Output]:
+        """Return the changelog records of what this transaction changed (S2).
+
+        Args:
+            stream_time: timestamp of the records, in milliseconds.
+        """
+        for session in self._expiring:
+            session.remove_expired(stream_time)
+        self._committing = stream_time
+        outputs: list[Output] = []
+        self._sent.clear()
+        self._delivered = {}
+        for name, session in self._sessions.items():
+            if session.has_changes:
+                self._sent[name] = changes = list(session.changes())
+                outputs += self._records(name, changes, stream_time)
+        return outputs
+
+    @property
+    def changed_bytes(self) -> int:
+        """The approximate upper bound of the memory that the open transaction's changes take."""
+        return sum(session.changed_bytes for session in self._sessions.values())
+
+    def weigh(self) -> None:
+        """Make `changed_bytes` exact; looks at every change."""
+        for session in self._sessions.values():
+            session.weigh()
+
+    def starts_at(self, stream_time: int) -> None:
+        """Take a committed stream time as that up to which entries may have expired."""
+        self.time.now = stream_time
+        self._note_time(stream_time)
+
+    def committed(self) -> None:
+        """Write what was committed into the stores (S3).
+
+        Raises:
+            RunError: the disk does not take it.
+        """
+        if not self._sent:
+            self._note_time(self._committing)
+            return
+        lacking = self._sent.keys() - self._delivered.keys()
+        if lacking:
+            raise RunError(
+                f"the changelog records of {', '.join(sorted(lacking))} were committed without a "
+                f"delivery report; start the worker again, and it reads them from the changelog"
+            )
+        failpoints.hit("state.before_write")
+        time = self._committing if self._expiring else None
+        self.stores.write(self._sent, self._delivered, time)
+        failpoints.hit("state.after_write")
+        for name in self._sent:
+            self._sessions[name].committed()
+        self._sent = {}
+        self.journal.clear()
+
+    def drop(self) -> None:
+        """Forget what the open transaction changed."""
+        for session in self._sessions.values():
+            session.drop()
+        self.windows.reset()
+        self._sent = {}
+        self.journal.clear()
+
+    def close(self) -> None:
+        """Give the stores up."""
+        self.stores.close()
+
+    def _note_time(self, stream_time: int) -> None:
+        """Whoever reads the stores from outside must not show what has expired."""
+        if self._expiring and self.stores.stream_time != stream_time:
+            self.stores.write({}, {}, stream_time)
+
+    def _records(
+        self, name: str, changes: Sequence[tuple[bytes, bytes | None]], stream_time: int
+    ) -> Iterator[Output]:
+        topic, partition = self.changelogs[name]
+        time_ms = max(stream_time, EARLIEST_OUTPUT_MS)
+        for key, data in changes[:-1]:
+            yield topic, data, key, partition, None, None, time_ms, None
+        key, data = changes[-1]
+        # A report of a transaction that is over must not count for the next one.
+        delivered = self._delivered
+
+        def report(error: object, message: Any) -> None:
+            if error is None:
+                delivered[name] = message.offset() + 1
+
+        yield topic, data, key, partition, report, None, time_ms, None

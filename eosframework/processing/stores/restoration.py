@@ -1,0 +1,379 @@
+"""Brings the stores of newly assigned tasks up to date from their changelogs (T4).
+
+A store has a prefix of its changelog, so reading on from its position to the end makes it whole;
+the end is an offset, not a number of records, because markers and compaction leave gaps. It is
+emptied and read from the first offset where reading on would be wrong:
+
+- its position is before the log's start, or behind its end: it belongs to another log
+- its last write is so old that tombstones which it lacks may have been compacted away: reading on
+  would bring deleted keys back
+
+The end is the high watermark after T1, never the last stable offset, because what was committed may
+lie behind that:
+
+    1. a transaction hangs in the changelog at 50: T1 ended what the task's own id had left open, so
+       it is of another producer
+    2. the task's last owner committed 51 to 90 behind it, and its input
+    3. whoever reads up to the last stable offset lacks these, and the input resumes behind them
+
+So a task waits until all of its changelogs is decided, and refuses to run if that takes too long;
+its stores stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from eosframework import failpoints
+from eosframework.errors import ClusterUnreachable, PositionLost, RunError
+from eosframework.processing.ports import Message
+from eosframework.processing.stores.open_state import OpenState
+from eosframework.processing.stores.state_ports import (
+    Bounds,
+    ChangelogReading,
+    Changelogs,
+    TaskStores,
+)
+from eosframework.processing.task import Task
+from eosframework.processing.task_states import TaskState
+from eosframework.records import TopicPartition
+
+SLICE_SECONDS = 0.1
+"""How long one turn reads, so that the other tasks and the group are not kept waiting."""
+
+RETRY_SECONDS = 1.0
+
+LOOK_SECONDS = 2.0
+"""How long a look into a range of a log takes at most."""
+
+EVENT_SECONDS = 5.0
+"""How often a long restore says how far it is."""
+
+HELD_LOOK_SECONDS = 0.2
+"""How often it is looked whether an open transaction has ended."""
+
+HELD_SECONDS = 45.0
+"""How long an open transaction of another producer is waited for, unless it is said."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """Stores that are being brought up to date, all with one reader."""
+
+    reading: ChangelogReading
+    waiting: dict[TopicPartition, _Part]
+    began_at: float
+
+
+@dataclass(slots=True)
+class _Part:
+    """One store on its way."""
+
+    task: Task
+    stores: OpenState
+    store: str
+    end: int
+    records: int = 0
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A task that has not begun to read.
+
+    Args:
+        ends: the high watermarks of its changelogs after T1.
+        until: when it refuses; None: no changelog was seen to be held back.
+    """
+
+    task: Task
+    ends: Mapping[TopicPartition, int]
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class Restoring:
+    """Reads changelogs for tasks that were assigned, a slice in each turn.
+
+    Args:
+        changelogs: of the application.
+        tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
+        clock: seconds, monotonic.
+        now: seconds since the epoch.
+        held_seconds: how long a transaction of another producer in a changelog is waited for.
+    """
+
+    changelogs: Changelogs
+    tombstones_kept_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    held_seconds: float = HELD_SECONDS
+    _jobs: list[_Job] = field(default_factory=list[_Job])
+    _waits: dict[int, _Wait] = field(default_factory=dict[int, _Wait])
+    _begun: dict[int, Task] = field(default_factory=dict[int, Task])
+    _not_before: float = 0.0
+    _told: tuple[float, int] | None = None
+    """When it was told how many records were left."""
+
+    @property
+    def records_left(self) -> int:
+        """How many offsets are still to be read."""
+        return sum(
+            part.end - job.reading.read_to(partition)
+            for job in self._jobs
+            for partition, part in job.waiting.items()
+        )
+
+    def turn(self, assigned: Sequence[Task]) -> None:
+        """Begin with tasks that are new, and read on for those that are not up to date.
+
+        Args:
+            assigned: every task with stores that waits to run.
+
+        Raises:
+            RunError: a transaction of another producer hangs in a changelog.
+        """
+        self._forget(assigned)
+        new = [task for task in assigned if id(task) not in self._begun]
+        if new and self.clock() >= self._not_before:
+            self._begin(new)
+        until = self.clock() + SLICE_SECONDS
+        while self._jobs and self.clock() < until:
+            for job in list(self._jobs):
+                self._read(job, until - self.clock())
+        self._tell()
+
+    def let_go(self, tasks: Sequence[Task]) -> None:
+        """Forget tasks that run from now on; one that comes back may lack what it committed.
+
+            its first commit has no answer but was done; it is assigned anew in the same turn
+
+        That it was up to date before says nothing about then.
+        """
+        for task in tasks:
+            self._begun.pop(id(task), None)
+
+    def is_done(self, task: Task) -> bool:
+        """Tell whether a task's stores have everything."""
+        waits = any(part.task is task for job in self._jobs for part in job.waiting.values())
+        return id(task) in self._begun and not waits
+
+    def hold_nothing(self, ranges: Bounds) -> bool:
+        """Tell whether ranges of partitions hold markers of transactions and no record.
+
+        Raises:
+            PositionLost: a range begins before the log's start.
+        """
+        reading = self.changelogs.open(ranges)
+        deadline = self.clock() + LOOK_SECONDS
+        try:
+            while self.clock() < deadline:
+                if any(reading.read(SLICE_SECONDS).values()):
+                    return False
+                if all(reading.read_to(p) >= end for p, (_, end) in ranges.items()):
+                    return True
+        finally:
+            reading.close()
+        return False
+
+    def close(self) -> None:
+        """Stop reading."""
+        for job in self._jobs:
+            job.reading.close()
+        self._jobs.clear()
+
+    def _forget(self, assigned: Sequence[Task]) -> None:
+        """Drop what is of no use any more: the task runs, or its partitions are gone."""
+        here = {id(task) for task in assigned}
+        self._begun = {name: task for name, task in self._begun.items() if name in here}
+        self._waits = {name: wait for name, wait in self._waits.items() if name in here}
+        for job in list(self._jobs):
+            job.waiting = {
+                partition: part
+                for partition, part in job.waiting.items()
+                if part.task.state is TaskState.ASSIGNED
+            }
+            self._end_if_done(job)
+
+    def _begin(self, tasks: Sequence[Task]) -> None:
+        try:
+            if new := [task for task in tasks if id(task) not in self._waits]:
+                self._note_ends(new)
+            wanted = [p for task in tasks for p in self._waits[id(task)].ends]
+            bounds = self.changelogs.bounds(wanted)
+        except ClusterUnreachable as error:
+            _events().warning("restore_retried", error=str(error))
+            self._not_before = self.clock() + RETRY_SECONDS
+            return
+        if ready := [task for task in tasks if not self._is_held_back(task, bounds)]:
+            self._read_from(ready, bounds)
+        if len(ready) < len(tasks):
+            self._not_before = self.clock() + HELD_LOOK_SECONDS
+
+    def _note_ends(self, tasks: Sequence[Task]) -> None:
+        """Note up to where tasks must read."""
+        ends = self.changelogs.written_ends([p for task in tasks for p in _changelogs(task)])
+        for task in tasks:
+            self._waits[id(task)] = _Wait(task, {p: ends[p] for p in _changelogs(task)})
+
+    def _is_held_back(self, task: Task, bounds: Bounds) -> bool:
+        """Tell whether a transaction is open in what a task must read.
+
+        Raises:
+            RunError: it has been for too long.
+        """
+        wait = self._waits[id(task)]
+        held = {p: (bounds[p][1], end) for p, end in wait.ends.items() if bounds[p][1] < end}
+        if not held:
+            del self._waits[id(task)]
+            return False
+        if wait.until is None:
+            wait.until = self.clock() + self.held_seconds
+            _events().warning(
+                "restore_held_back",
+                task=_text(task),
+                offsets={str(p): stable for p, (stable, _) in held.items()},
+            )
+        if self.clock() >= wait.until:
+            raise RunError(_held_back(task, held, self.held_seconds))
+        return True
+
+    def _read_from(self, tasks: Sequence[Task], bounds: Bounds) -> None:
+        """Begin to read what the stores of tasks lack."""
+        parts = {
+            partition: _Part(task, task.stores, store, 0)
+            for task in tasks
+            if task.stores is not None
+            for store, partition in task.stores.changelogs.items()
+        }
+        self._begun |= {id(task): task for task in tasks}
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, part in parts.items():
+            first, part.end = bounds[partition]
+            kept_seconds = self.tombstones_kept_seconds
+            bound = first, part.end
+            start = start_of(part.stores.stores, part.store, bound, kept_seconds, self.now())
+            if start < part.end:
+                ranges[partition] = (start, part.end)
+        if ranges:
+            _events().info(
+                "restore_began", records={str(p): end - start for p, (start, end) in ranges.items()}
+            )
+            waiting = {partition: parts[partition] for partition in ranges}
+            self._jobs.append(_Job(self.changelogs.open(ranges), waiting, self.clock()))
+
+    def _read(self, job: _Job, seconds: float) -> None:
+        batches: Mapping[TopicPartition, Sequence[Message]] = {}
+        try:
+            batches = job.reading.read(max(seconds, 0.0))
+        except PositionLost as error:
+            _events().warning("restore_retried", error=str(error))
+            for part in job.waiting.values():
+                part.stores.stores.clear(part.store)
+                self._begun.pop(id(part.task), None)
+            job.waiting.clear()
+        self._apply(job, batches)
+        for partition, part in list(job.waiting.items()):
+            if job.reading.read_to(partition) >= part.end:
+                part.stores.stores.write({}, {part.store: part.end})
+                del job.waiting[partition]
+                _events().info(
+                    "state_restored",
+                    store=part.store,
+                    changelog=str(partition),
+                    records=part.records,
+                    seconds=round(self.clock() - job.began_at, 3),
+                )
+        self._end_if_done(job)
+
+    def _apply(self, job: _Job, batches: Mapping[TopicPartition, Sequence[Message]]) -> None:
+        for partition, messages in batches.items():
+            part = job.waiting.get(partition)
+            if part is None or not messages:
+                continue
+            changes = [(message.key() or b"", message.value()) for message in messages]
+            part.records += len(changes)
+            position = messages[-1].offset() + 1
+            time = max(part.stores.stores.stream_time or 0, messages[-1].timestamp()[1])
+            part.stores.stores.write({part.store: changes}, {part.store: position}, time)
+            failpoints.hit("state.during_restore")
+
+    def _tell(self) -> None:
+        """Say now and then how far it is."""
+        left, now = self.records_left, self.clock()
+        if left == 0 or self._told is None:
+            self._told = (now, left) if left else None
+            return
+        told_at, left_then = self._told
+        if now - told_at >= EVENT_SECONDS:
+            rate = max(left_then - left, 0) / (now - told_at)
+            _events().info("restoring", records_left=left, records_per_second=round(rate))
+            self._told = (now, left)
+
+    def _end_if_done(self, job: _Job) -> None:
+        if not job.waiting and job in self._jobs:
+            job.reading.close()
+            self._jobs.remove(job)
+
+
+def start_of(
+    stores: TaskStores,
+    store: str,
+    bounds: tuple[int, int],
+    tombstones_kept_seconds: float,
+    now: float,
+) -> int:
+    """Return where to read a changelog from; a store that is of no use is emptied.
+
+    Args:
+        stores: of the task.
+        store: one of them.
+        bounds: where its changelog begins, and the end of what must be read of it.
+        tombstones_kept_seconds: how long the brokers keep tombstones.
+        now: seconds since the epoch.
+    """
+    (first, end), position = bounds, stores.position(store)
+    if position is None:
+        return first
+    written_at, reason = stores.written_at(store), None
+    if not first <= position <= end:
+        reason = f"its position {position} is not in the changelog, {first} to {end}"
+    elif position < end and written_at is not None:
+        age_seconds = now - written_at
+        if age_seconds > tombstones_kept_seconds / 2:
+            reason = f"it was last written {age_seconds:.0f} s ago; deletions may be missing"
+    if reason is None:
+        return position
+    _events().warning("state_rebuilt", store=store, reason=reason)
+    stores.clear(store)
+    return first
+
+
+def _changelogs(task: Task) -> list[TopicPartition]:
+    return [] if task.stores is None else list(task.stores.changelogs.values())
+
+
+def _text(task: Task) -> str:
+    return f"{task.identity.sub_topology}[{task.identity.partition}]"
+
+
+def _held_back(
+    task: Task, held: Mapping[TopicPartition, tuple[int, int]], waited_seconds: float
+) -> str:
+    (partition, (stable, end)), *more = held.items()
+    others = f" (and {', '.join(str(p) for p, _ in more)})" if more else ""
+    return (
+        f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
+        f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
+        f"up to offset {end}; it was waited for {waited_seconds:g} s. `eosframework txn hanging "
+        f"--topic {partition.topic}` shows whose it is and the command that aborts it "
+        f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
+        f"without these records the state would not fit the committed input"
+    )
+
+
+def _events() -> structlog.stdlib.BoundLogger:
+    return structlog.get_logger("eosframework.state")

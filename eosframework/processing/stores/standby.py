@@ -1,0 +1,368 @@
+"""Copies of stores whose tasks run elsewhere, kept so that a takeover reads only the tail.
+
+A copy is a store like any other: what is in it is a prefix of its changelog, with its position in
+the same batch. It is filled by following the changelog, `read_committed`, and no task reads it;
+when the task comes here, it is handed over as the task's own and read on like any store that was
+left behind.
+
+1. look: who is in the group, and so whose tasks this worker would get (`standby_choice`)
+2. adjust: open copies that are wanted, one in a turn; close those that are not any more
+3. follow: read what came, in what time the running tasks leave
+4. certify: now and then, that a copy has everything, so that it counts as written although nothing
+   came; a copy that lacks more than the brokers keep of deletions is begun anew, like any store
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from eosframework.errors import EosError, PositionLost, RunError
+from eosframework.processing.ports import Message
+from eosframework.processing.stores.restoration import start_of
+from eosframework.processing.stores.standby_assignment import Member, keepers
+from eosframework.processing.stores.state_ports import (
+    ChangelogReading,
+    Changelogs,
+    CopyBackend,
+    StoreIdentity,
+    TaskStores,
+)
+from eosframework.records import TopicPartition
+
+LOOK_SECONDS = 3.0
+"""How often the group is looked at. What two looks in a row agree on is done."""
+
+SLICE_SECONDS = 0.03
+"""How long one turn reads at most."""
+
+BUSY_SECONDS = 0.5
+"""While tasks have records to run, one batch is read in this time."""
+
+RETRY_SECONDS = 30.0
+"""How long it is waited after a copy could not be opened or written."""
+
+CERTIFICATES = 50
+"""How often copies are certified in the time that the brokers keep deletions."""
+
+TOO_SLOW = "it has not had everything for so long that deletions may be missing"
+
+TaskName = tuple[str, int]
+"""Sub-topology and partition."""
+
+
+class GroupLook(Protocol):
+    """Asks for the members of the group without waiting for the answer."""
+
+    def ask(self) -> None:
+        """Begin to ask, unless an answer is on its way."""
+        ...
+
+    def answer(self) -> Sequence[Member] | None:
+        """Return the answer, once; None: there is none, or none yet."""
+        ...
+
+    def close(self) -> None:
+        """Stop asking."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyPlan:
+    """What copies there may be.
+
+    Args:
+        instance: this worker's name in the group.
+        copies: of each task, on all workers together.
+        tasks: how many each sub-topology with stores has.
+        stores: of each sub-topology, what they must have been made for.
+        changelogs: the topic of each store.
+        tombstones_kept_seconds: how long the brokers keep a changelog's tombstones.
+        together: how many tasks share a producer.
+    """
+
+    instance: str
+    copies: int
+    tasks: Mapping[str, int]
+    stores: Mapping[str, Sequence[StoreIdentity]]
+    changelogs: Mapping[str, str]
+    tombstones_kept_seconds: float
+    together: int = 1
+
+
+@dataclass(slots=True)
+class _Copy:
+    """Stores of one task.
+
+    Args:
+        parts: by changelog partition, the store.
+        whole_at: by store, when it last had everything, or was begun.
+        behind: by changelog partition, the high watermark when reading began.
+    """
+
+    stores: TaskStores
+    parts: dict[TopicPartition, str]
+    whole_at: dict[str, float] = field(default_factory=dict[str, float])
+    behind: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+
+    def apply(self, store: str, messages: Sequence[Message]) -> None:
+        """Take what came; the copy counts as written when it had everything, not now."""
+        if messages:
+            changes = [(message.key() or b"", message.value()) for message in messages]
+            position = messages[-1].offset() + 1
+            time = max(self.stores.stream_time or 0, messages[-1].timestamp()[1])
+            self.stores.write(
+                {store: changes}, {store: position}, time, whole_at=self.whole_at[store]
+            )
+
+
+class Standby:
+    """The copies that this worker keeps.
+
+    Args:
+        plan: what copies there may be.
+        backend: keeps them.
+        changelogs: of the application.
+        group: tells who its members are.
+        clock: seconds, monotonic.
+        now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        plan: StandbyPlan,
+        backend: CopyBackend,
+        changelogs: Changelogs,
+        group: GroupLook,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._plan = plan
+        self._backend = backend
+        self._changelogs = changelogs
+        self._group = group
+        self._clock = clock
+        self._now = now
+        self._copies: dict[TaskName, _Copy] = {}
+        self._wanted: frozenset[TaskName] = frozenset()
+        self._seen: frozenset[TaskName] | None = None
+        self._reading: ChangelogReading | None = None
+        self._is_stale = False
+        """Whether it also reads what was handed over."""
+        self._look_at = self._read_at = self._open_at = 0.0
+        self._certify_at = clock() + plan.tombstones_kept_seconds / CERTIFICATES
+
+    @property
+    def tasks(self) -> list[TaskName]:
+        """Of which tasks there are copies here."""
+        return sorted(self._copies)
+
+    def hand_over(self, task: TaskName) -> TaskStores | None:
+        """Return the copy of a task's stores as the task's own; None: there is none."""
+        copy = self._copies.pop(task, None)
+        if copy is None:
+            return None
+        self._is_stale = True
+        self._backend.own(copy.stores)
+        positions = {name: copy.stores.position(name) for name in copy.parts.values()}
+        _events().info("standby_taken_over", task=_text(task), positions=positions)
+        return copy.stores
+
+    def turn(self, owned: Collection[TaskName], *, busy: bool) -> None:
+        """Look, adjust, follow and certify.
+
+        Args:
+            owned: the tasks of this worker.
+            busy: they have records to run, or wait for their own state.
+        """
+        self._look()
+        try:
+            self._adjust(self._wanted.difference(owned))
+            self._follow(busy=busy)
+            self._certify()
+        except EosError as error:
+            # The tasks do without copies.
+            _events().warning("standby_retried", error=str(error))
+            self._stop_reading()
+            self._open_at = self._clock() + RETRY_SECONDS
+
+    def close(self) -> None:
+        """Give all copies up; they stay on this machine."""
+        self._stop_reading()
+        self._group.close()
+        for copy in self._copies.values():
+            copy.stores.close()
+        self._copies.clear()
+
+    def _look(self) -> None:
+        members = self._group.answer()
+        if members is not None:
+            wanted = self._choose(members)
+            if wanted == self._seen:
+                self._wanted = wanted
+            self._seen = wanted
+        if self._clock() >= self._look_at:
+            self._look_at = self._clock() + LOOK_SECONDS
+            self._group.ask()
+
+    def _choose(self, members: Sequence[Member]) -> frozenset[TaskName]:
+        plan = self._plan
+        return frozenset(
+            (name, partition)
+            for name, tasks in plan.tasks.items()
+            for partition, chosen in enumerate(keepers(members, tasks, plan.copies, plan.together))
+            if any(member.instance == plan.instance for member in chosen)
+        )
+
+    def _adjust(self, wanted: frozenset[TaskName]) -> None:
+        if self._is_stale:
+            self._stop_reading()
+        for task in self._copies.keys() - wanted:
+            self._give_up(task, "another worker keeps it, or none is needed")
+        missing = sorted(wanted - self._copies.keys())
+        if self._clock() < self._open_at:
+            return
+        if missing:
+            self._begin(missing[0])
+        elif self._reading is None and self._copies:
+            self._start_reading()
+
+    def _begin(self, task: TaskName) -> None:
+        name, partition = task
+        try:
+            stores = self._backend.keep_copy(
+                f"{name}-{partition}", self._plan.tasks[name], self._plan.stores[name]
+            )
+        except RunError as error:
+            _events().warning("standby_retried", task=_text(task), error=str(error))
+            self._open_at = self._clock() + RETRY_SECONDS
+            return
+        topics = self._plan.changelogs
+        parts = {
+            TopicPartition(topics[store.name], partition): store.name
+            for store in self._plan.stores[name]
+        }
+        self._copies[task] = _Copy(stores, parts)
+        self._stop_reading()
+
+    def _start_reading(self) -> None:
+        """Read on from where each copy is, if that can be.
+
+        Raises:
+            ClusterUnreachable: nobody tells where the changelogs begin and end.
+        """
+        parts = {p: copy for copy in self._copies.values() for p in copy.parts}
+        # A copy that was the task's own may be ahead of the last stable offset.
+        ends = self._changelogs.written_ends(list(parts))
+        bounds = self._changelogs.bounds(list(parts))
+        starts: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, copy in parts.items():
+            first, end = bounds[partition][0], ends[partition]
+            start = start_of(
+                copy.stores,
+                copy.parts[partition],
+                (first, end),
+                self._plan.tombstones_kept_seconds,
+                self._now(),
+            )
+            self._note_start(copy, copy.parts[partition])
+            copy.behind[partition] = end
+            starts[partition] = start, sys.maxsize
+        self._reading = self._changelogs.open(starts)
+        for task, copy in self._copies.items():
+            left = {str(p): max(copy.behind[p] - starts[p][0], 0) for p in copy.parts}
+            _events().info("standby_follows", task=_text(task), records_left=left)
+
+    def _note_start(self, copy: _Copy, store: str) -> None:
+        """A store that has nothing yet is read from the first offset, so that it lacks nothing."""
+        is_empty = copy.stores.position(store) is None
+        written_at = copy.stores.written_at(store)
+        copy.whole_at[store] = self._now() if is_empty or written_at is None else written_at
+
+    def _follow(self, *, busy: bool) -> None:
+        if busy and self._clock() < self._read_at:
+            return
+        self._read_at = self._clock() + BUSY_SECONDS
+        until = self._clock() + SLICE_SECONDS
+        while self._read() and not busy and self._clock() < until:
+            pass
+
+    def _read(self) -> bool:
+        """Apply what came, and tell whether anything did."""
+        reading = self._reading
+        if reading is None:
+            return False
+        try:
+            batches = reading.read(0.0)
+        except PositionLost as error:
+            # Bounds tell which copies are concerned.
+            _events().warning("standby_retried", error=str(error))
+            self._stop_reading()
+            self._open_at = self._clock() + 1.0
+            return False
+        for task, copy in list(self._copies.items()):
+            try:
+                for partition, store in copy.parts.items():
+                    copy.apply(store, batches.get(partition, ()))
+            except RunError as error:
+                self._give_up(task, str(error))
+                self._open_at = self._clock() + RETRY_SECONDS
+            else:
+                self._tell_if_whole(task, copy, reading)
+        return any(batches.values())
+
+    def _tell_if_whole(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
+        """Say once that a copy has all that there was when it was begun."""
+        if copy.behind and all(reading.read_to(p) >= end for p, end in copy.behind.items()):
+            copy.behind.clear()
+            _events().info("standby_up_to_date", task=_text(task))
+
+    def _certify(self) -> None:
+        """Note which copies have everything; one that had not for too long is begun anew.
+
+        Everything is what is stable: brokers compact nothing behind that, so of a copy that is held
+        back by an open transaction no deletion is missing.
+
+        Raises:
+            ClusterUnreachable: nobody tells where the changelogs end.
+        """
+        reading, kept_seconds = self._reading, self._plan.tombstones_kept_seconds
+        if reading is None or self._clock() < self._certify_at:
+            return
+        self._certify_at = self._clock() + kept_seconds / CERTIFICATES
+        asked_at = self._now()
+        bounds = self._changelogs.bounds([p for c in self._copies.values() for p in c.parts])
+        for copy in self._copies.values():
+            for partition, store in copy.parts.items():
+                read_to = reading.read_to(partition)
+                if read_to >= bounds[partition][1]:
+                    copy.whole_at[store] = asked_at
+                    copy.stores.write({}, {store: read_to}, whole_at=asked_at)
+                elif asked_at - copy.whole_at[store] > kept_seconds / 2:
+                    _events().warning("state_rebuilt", store=store, reason=TOO_SLOW)
+                    copy.stores.clear(store)
+                    self._stop_reading()
+
+    def _give_up(self, task: TaskName, reason: str) -> None:
+        self._copies.pop(task).stores.close()
+        self._stop_reading()
+        _events().info("standby_ended", task=_text(task), reason=reason)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+        self._is_stale = False
+
+
+def _text(task: TaskName) -> str:
+    return f"{task[0]}[{task[1]}]"
+
+
+def _events() -> structlog.stdlib.BoundLogger:
+    return structlog.get_logger("eosframework.state")

@@ -1,0 +1,217 @@
+"""The windows of one task: what their closing gives, and when what has ended is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.errors import RecordFailed
+from eosframework.operators.handlers import Handler
+from eosframework.operators.joins.stream_joins import Unpaired
+from eosframework.operators.windows.closing import NEVER, Alarms, Closing, TimedOperator
+from eosframework.processing.codegen.compiler import CompiledPart, Emission
+from eosframework.processing.codegen.generator import Failed, State
+from eosframework.processing.emitted import Emitted, alone
+from eosframework.processing.ports import Message, Output
+from eosframework.processing.transaction.late_results import LateResults
+from eosframework.serialization.serdes import JSON
+from eosframework.topology.graph.graph import Aggregate, Emit, Processor
+from eosframework.topology.graph.join_nodes import StreamJoin, Table
+
+
+@dataclass(frozen=True, slots=True)
+class TimedNode:
+    """A keyed node whose state ends with time.
+
+    Args:
+        emission: what follows it, where its results go on later.
+    """
+
+    node: Aggregate | StreamJoin | Table | Processor
+    operator: Closing
+    emission: Emission | None
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without a record its windows close; None: never."""
+        window = None if isinstance(self.node, Processor) else self.node.store.window
+        return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
+
+    @property
+    def windows(self) -> TimedOperator:
+        """The operator, of a node with windows."""
+        assert isinstance(self.operator, TimedOperator), "only windows close by the clock"
+        return self.operator
+
+
+def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedNode]:
+    """Return the nodes of a task whose state ends with time."""
+    emissions = {id(emission.node): emission for emission in compiled.emissions}
+    return [
+        TimedNode(node, timed, emissions.get(id(node)))
+        for node, operator in zip(compiled.keyed, operators, strict=True)
+        if isinstance(timed := _timed(operator), Closing)
+        and isinstance(node, Aggregate | StreamJoin | Table | Processor)
+    ]
+
+
+def _timed(operator: Any) -> Any:
+    return operator.timers if isinstance(operator, Handler) else operator
+
+
+class TaskWindows:
+    """Closes windows when stream time, or the clock, has passed them.
+
+    Args:
+        nodes: those of the task.
+        alarms: that their operators set.
+        partition: of the task.
+        results: what goes out later than its records.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[TimedNode],
+        alarms: Alarms,
+        partition: int,
+        results: LateResults,
+    ) -> None:
+        self.alarm = alarms.closes
+        self._ends = alarms.ends
+        self._closing = [node for node in nodes if node.node.emit is Emit.CLOSE]
+        self._ending = [node for node in nodes if node.node.emit is not Emit.CLOSE]
+        self._idle_times = sorted({n.idle_seconds for n in self._closing if n.idle_seconds})
+        self._partition = partition
+        self._results = results
+        self._is_known = False
+
+    def begin(self) -> None:
+        """Make sure that the operators know their stores; before the first record.
+
+        Raises:
+            RunError: a store was made for other windows.
+        """
+        if not self._is_known:
+            for node in (*self._closing, *self._ending):
+                node.operator.begin()
+            self._is_known = True
+
+    def reset(self) -> None:
+        """The stores may hold something else from now on."""
+        self._is_known = False
+        self.alarm.due = self._ends.due = NEVER
+
+    def close(
+        self, message: Message, out: list[Output], now: int, failed: Failed, state: State
+    ) -> None:
+        """Run what follows each window that `now` closes.
+
+        Args:
+            message: the record that moved stream time to `now`; it is complete.
+            out: takes the outputs.
+            now: stream time, in milliseconds.
+            failed: is told about results that fail.
+            state: of the task.
+
+        Raises:
+            RecordFailed: a result failed; its window and those behind it are open.
+        """
+        try:
+            for node in self._closing:
+                self._close_one(node, now, out, now, failed, state)
+        except RecordFailed as error:
+            raise RecordFailed(str(error), offset=message.offset() + 1) from error
+        finally:
+            self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
+    def remove_ended(self, now: int) -> None:
+        """Remove the windows that have ended and give no result; before a commit."""
+        if now < self._ends.due:
+            return
+        for node in self._ending:
+            for _ in node.operator.closing(now):
+                pass
+        self._ends.due = min((n.operator.due() for n in self._ending), default=NEVER)
+
+    def emitted(self, node: Aggregate) -> list[Message]:
+        """Return the results of a node's windows that the transaction changed, as messages."""
+        timed = next(timed for timed in self._ending if timed.node is node)
+        return [self._message(node, closed) for closed in timed.windows.changed()]
+
+    @property
+    def idle_times(self) -> Sequence[float]:
+        """After how many seconds without a record windows are to be closed."""
+        return self._idle_times
+
+    @property
+    def may_close(self) -> bool:
+        """Whether there is something that may have to be closed by the clock."""
+        if self._idle_times:
+            self.begin()
+        idle = (node for node in self._closing if node.idle_seconds is not None)
+        return any(node.operator.due() < NEVER for node in idle)
+
+    def open_for(self, idle_seconds: float) -> list[TimedNode]:
+        """Return the nodes with open windows that close after so long without a record, or less."""
+        due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]
+        if due:
+            self.begin()
+        return [n for n in due if n.operator.due() < NEVER and n.windows.last_close() > 0]
+
+    def close_by_clock(
+        self,
+        nodes: Sequence[TimedNode],
+        out: list[Output],
+        now: int,
+        failed: Failed,
+        state: State,
+    ) -> None:
+        """Close all windows of some nodes.
+
+        Args:
+            nodes: whose windows.
+            out: takes the outputs.
+            now: stream time, which stays what it is.
+            failed: is told about results that fail.
+            state: of the task.
+
+        Raises:
+            RecordFailed: a result failed.
+        """
+        for node in nodes:
+            until = node.windows.close_by_clock()
+            self._close_one(node, until, out, now, failed, state)
+        self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
+
+    def _close_one(
+        self,
+        node: TimedNode,
+        until: int,
+        out: list[Output],
+        now: int,
+        failed: Failed,
+        state: State,
+    ) -> None:
+        if node.operator.due() > until or node.emission is None:
+            return
+        # Closed, so that an operator notes what went on before a result that failed.
+        with closing(self._closed(node, until)) as given:
+            messages = self._results.of(node.node, given, out, failed)
+            node.emission.run(messages, out, now, failed, state)
+
+    def _closed(self, node: TimedNode, until: int) -> Generator[Message]:
+        with closing(node.operator.closing(until)) as found:
+            for closed in found:
+                yield self._message(node.node, closed)
+
+    def _message(self, node: Aggregate | StreamJoin | Table | Processor, closed: Any) -> Message:
+        if isinstance(node, Processor):
+            key, at = closed
+            assert node.timers is not None, "only timers come due"
+            return Emitted(node.timers.changelog, self._partition, key, None, at, JSON)
+        if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
+            return alone(node, self._partition, closed)
+        key, result, timestamp = closed[:3]
+        return Emitted(node.store.changelog, self._partition, key, result, timestamp, JSON)

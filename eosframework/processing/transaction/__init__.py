@@ -1,0 +1,1 @@
+"""One transaction of a producer group: from its first record to its outcome."""

@@ -1,0 +1,74 @@
+"""Tells a fence by expiry from one by a rival, which no error does.
+
+The brokers report `_FENCED` both when they ended a transaction that outlasted its timeout and
+when another producer took the id (KIP-588 would tell them apart; librdkafka does not have it).
+What this worker knows itself tells more: a transaction younger than its timeout cannot have
+expired. Such a fence without a rebalance means that another process uses the id. It may be over
+already, so one is no reason to end; several in a short time are: each of two rivals would commit
+for a while and fence the other, for ever.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from eosframework.errors import IdExpired, InstanceFenced, TransactionError
+from eosframework.processing.transaction.producer_group import Bundle
+
+FENCES_IN_A_ROW = 3
+"""A producer fenced this often without a commit in between has a rival with the same identity."""
+
+RIVAL_FENCES = 3
+RIVAL_HEARTBEATS = 30
+"""So many fences that cannot be expiry within so many heartbeat intervals are a rival, commits in
+between or not. Two rivals wait two heartbeats each, so a worker is fenced every four."""
+
+
+class FenceKind(StrEnum):
+    """Why a task was fenced, as far as its worker can know; the log's event if it goes on."""
+
+    ID_EXPIRED = "transactional_id_expired"
+    TRANSACTION_EXPIRED = "transaction_expired"
+    ANOTHER = "fenced_while_owner"
+    """Another process took the id, though it was not given the partition."""
+
+
+def kind_of(bundle: Bundle, error: TransactionError, age_seconds: float) -> FenceKind:
+    """Return why a producer was fenced, `age_seconds` after its transaction began."""
+    if isinstance(error, IdExpired):
+        return FenceKind.ID_EXPIRED
+    if age_seconds >= bundle.transaction_timeout_seconds:
+        return FenceKind.TRANSACTION_EXPIRED
+    return FenceKind.ANOTHER
+
+
+class FenceHistory:
+    """How often a producer was fenced while its partitions stayed where they were.
+
+    Args:
+        heartbeat_seconds: the heartbeat interval.
+    """
+
+    def __init__(self, heartbeat_seconds: float) -> None:
+        self._window_seconds = RIVAL_HEARTBEATS * heartbeat_seconds
+        self._rival_fences: list[float] = []
+
+    def add(self, bundle: Bundle, kind: FenceKind, now: float) -> None:
+        """Count one more fence; expiry, however often, is no rival's doing.
+
+        Raises:
+            InstanceFenced: a rival with the same identity keeps fencing this worker.
+        """
+        if kind is not FenceKind.ANOTHER:
+            return
+        bundle.fences_in_a_row += 1
+        since = now - self._window_seconds
+        self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
+        rivals = len(self._rival_fences)
+        if bundle.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
+            count = max(bundle.fences_in_a_row, rivals)
+            raise InstanceFenced(
+                f"transactional.id {bundle.transactional_id} was taken over {count} times without "
+                f"a rebalance: another process uses the same application name. Stop it, or give "
+                f"one of them another name"
+            )

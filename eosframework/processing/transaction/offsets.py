@@ -1,0 +1,124 @@
+"""How far a task has run its source partitions, how far that is committed, and what says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eosframework.processing.ports import Output
+from eosframework.processing.transaction.offset_metadata import Outcome, Progress, latest, outcome
+from eosframework.processing.transaction.receipts import ReceiptedOutputs
+from eosframework.records import Position, TopicPartition
+
+
+class TaskOffsets:
+    """Offsets of the source partitions, with what is committed beside them.
+
+    Args:
+        markers: written into the registry by the first transaction of each partition.
+        receipts: whose numbering is committed, too; None: outputs are not numbered.
+    """
+
+    def __init__(
+        self, markers: Mapping[TopicPartition, Output], receipts: ReceiptedOutputs | None
+    ) -> None:
+        self.reached: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self._markers = dict(markers)
+        self._receipts = receipts
+        self._progress = Progress()
+        self._ends: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}
+
+    @property
+    def transaction(self) -> int:
+        """Number of the open transaction, or of the one that comes next."""
+        return self._progress.transaction + 1
+
+    @property
+    def have_moved(self) -> bool:
+        """Whether anything was run since the last commit."""
+        return self.reached != self.committed
+
+    @property
+    def are_at_end(self) -> bool:
+        """Whether every partition is run to its last stable offset."""
+        return all(self._ends.get(p, -1) >= offset for p, offset in self.reached.items())
+
+    @property
+    def unread(self) -> dict[TopicPartition, int]:
+        """Up to where each partition is run; without those that are run to their last stable one.
+
+        Behind their last record may be markers of transactions, which nobody reads.
+        """
+        return {p: o for p, o in self.reached.items() if self._ends.get(p, -1) < o}
+
+    def read_to(self, partition: TopicPartition) -> int:
+        """Return up to which offset a partition is read, with the markers at its end."""
+        return max(self.reached[partition], self._ends.get(partition, 0))
+
+    def read_to_end(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a partition is read up to `offset`, its last stable one."""
+        self._ends[partition] = offset
+
+    def start_at(self, positions: Sequence[Position]) -> int:
+        """Take committed positions as the truth, and return the stream time beside them."""
+        self._progress = latest(positions)
+        for position in positions:
+            assert position.offset is not None, "a start position is an offset"
+            self.reached[position.topic_partition] = position.offset
+            self.committed[position.topic_partition] = position.offset
+        self._sent = dict(self.committed)
+        if self._receipts is not None:
+            self._receipts.restart(positions)
+        return self._progress.stream_time
+
+    def to_commit(self, stream_time: int) -> list[Position]:
+        """Return the positions that moved, or all if none did: the number beside them did."""
+        moved_none = not self.have_moved
+        progress = Progress(self.transaction, stream_time)
+        positions: list[Position] = []
+        for partition, offset in self.reached.items():
+            if moved_none or offset != self.committed[partition]:
+                metadata = str(progress)
+                if self._receipts is not None:
+                    metadata += f";{self._receipts.series(partition)}"
+                positions.append(Position(*partition, offset, metadata))
+        self._sent = dict(self.reached)
+        return positions
+
+    def markers(self, positions: Sequence[Position]) -> list[Output]:
+        """Return the markers of those partitions that were not committed before."""
+        partitions = (position.topic_partition for position in positions)
+        return [self._markers[p] for p in partitions if p in self._markers]
+
+    def were_committed(self, stream_time: int) -> None:
+        """Take what was run as committed."""
+        self._progress = Progress(self.transaction, stream_time)
+        for partition, offset in self.reached.items():
+            if offset != self.committed[partition]:
+                self.committed[partition] = offset
+                self._markers.pop(partition, None)
+        if self._receipts is not None:
+            self._receipts.committed()
+
+    def rewind(self) -> None:
+        """Forget what was run and read since the last commit."""
+        self.reached.update(self.committed)
+        self._ends.clear()
+        if self._receipts is not None:
+            self._receipts.rewind()
+
+    def outcome(self, positions: Sequence[Position]) -> Outcome:
+        """Return what became of the transaction after the last one known to be committed.
+
+        The number alone does not tell: another worker that committed one transaction of its own
+        has written the same. Its positions are others, or its transaction did what this one did.
+
+        Args:
+            positions: the stable committed ones, read when that was decided.
+        """
+        became = outcome(self._progress, latest(positions))
+        expected = self._sent if became is Outcome.COMMITTED else self.committed
+        if any(p.offset != expected[p.topic_partition] for p in positions):
+            return Outcome.OVERTAKEN
+        return became

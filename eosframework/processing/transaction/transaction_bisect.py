@@ -1,0 +1,161 @@
+"""Finds what of a transaction the broker refuses, by replaying it in halves.
+
+A commit that fails because of its data does not say which record was at fault. So the same
+input is replayed with half as many records to a transaction, and again, down to one record. What is
+in order is committed on the way. With the last record may go out results that are not its own,
+which are told apart by a trial (see `late_results`). Then
+
+    the record's own outputs    the record goes the way of its source's `on_error`, and is not run
+    a result                    it goes the way of its node's `on_error`; the record is run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eosframework.errors import DataRejected, RecordFailed, RunError
+from eosframework.processing.transaction.late_results import LateResults, Trial
+from eosframework.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The record whose output is refused."""
+
+    partition: TopicPartition
+    offset: int
+    error: DataRejected
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A transaction that the broker refused.
+
+    Args:
+        records: how many were in it; 0: the clock closed windows.
+        positions: behind it.
+        committed: positions before it.
+        results: that went out in it.
+        error: why.
+    """
+
+    records: int
+    positions: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int]
+    results: LateResults
+    error: DataRejected
+
+    @property
+    def record(self) -> tuple[TopicPartition, int] | None:
+        """The last record in it; None: there is none."""
+        moved = (p for p, offset in self.positions.items() if offset != self.committed[p])
+        partition = next(moved, None)
+        return None if partition is None else (partition, self.positions[partition] - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """How small transactions have to be, and how far.
+
+    Args:
+        limit: records to a transaction, at most.
+        until: positions behind which the limit is lifted.
+        culprit_: the record, once it is known.
+        trial: of a transaction of one record, or none.
+    """
+
+    limit: int
+    until: Mapping[TopicPartition, int]
+    culprit_: Culprit | None = None
+    trial: Trial | None = None
+
+    @classmethod
+    def after(cls, earlier: Narrowing | None, refused: Refused) -> Narrowing:
+        """Return the next narrower attempt after a transaction was refused.
+
+        Raises:
+            RecordFailed: the record was known already; its dead letter is refused as well.
+            RunError: a result was known already, and so it is with its dead letter; or what stores
+                changed when the clock closed windows is refused.
+        """
+        until = earlier.until if earlier is not None else dict(refused.positions)
+        if refused.records > 1:
+            return cls(refused.records // 2, until)
+        if (trial := _next_trial(refused)) is not None:
+            return cls(1, until, trial=trial)
+        if refused.record is None:
+            raise RunError(
+                f"what windows change in their changelog when they close because nothing came "
+                f"(close_when_idle) is refused by the broker ({refused.error}); raise "
+                f"max.message.bytes of the changelog"
+            )
+        partition, offset = refused.record
+        known = None if earlier is None else earlier.culprit(partition)
+        if known is not None and known.offset == offset:
+            raise RecordFailed(
+                f"record {partition}@{offset}: its dead letter was refused as well "
+                f"({refused.error}). Raise max.message.bytes of the dead-letter topic above that "
+                f"of {partition.topic}",
+                offset=offset,
+            ) from refused.error
+        return cls(1, until, Culprit(partition, offset, refused.error))
+
+    @classmethod
+    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Narrowing:
+        """Return what cuts transactions to so many records, but one at least, up to positions."""
+        return cls(max(1, records), dict(positions))
+
+    @property
+    def is_of_clock(self) -> bool:
+        """Whether results of windows that the clock closed are tried."""
+        return self.trial is not None and self.trial.record is None
+
+    def room(self, records: int) -> int:
+        """Return how many more records the open transaction of `records` may take."""
+        return max(1, self.limit - records)
+
+    def is_full(self, records: int) -> bool:
+        """Tell whether a transaction of `records` must be committed now."""
+        return records >= self.limit
+
+    def widened(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
+        """Return what holds after a commit: twice the room; None once all is committed."""
+        return Narrowing(self.limit * 2, self.until).left(positions)
+
+    def left(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
+        """Return what holds at positions that were found to be committed; None: that was all."""
+        reached = all(positions.get(p, 0) >= offset for p, offset in self.until.items())
+        return None if reached and not self.is_of_clock else self
+
+    def culprit(self, partition: TopicPartition) -> Culprit | None:
+        """Return the known culprit if it is in `partition`."""
+        if self.culprit_ is not None and self.culprit_.partition == partition:
+            return self.culprit_
+        return None
+
+    def trial_of(self, record: tuple[TopicPartition, int] | None) -> Trial | None:
+        """Return the trial if it is of a transaction that begins with a record, or the clock."""
+        return self.trial if self.trial is not None and self.trial.record == record else None
+
+
+def _next_trial(refused: Refused) -> Trial | None:
+    """Return how the same is tried next; None: no result is at fault.
+
+    Raises:
+        RunError: a result's dead letter is refused.
+    """
+    trial, found = refused.results.trial, refused.results.found
+    if trial is None:
+        return Trial(refused.record) if refused.results.were_any else None
+    if found is None or found == range(1):
+        return None
+    if len(found) > 1:
+        return trial.among(found)
+    if found[0] in trial.refused:
+        raise RunError(
+            f"a result of a window, timer or join was refused by the broker "
+            f"({trial.refused[found[0]]}), and so was its dead letter ({refused.error}); raise "
+            f"max.message.bytes of the dead-letter topic"
+        )
+    return trial.without(found[0], refused.error)

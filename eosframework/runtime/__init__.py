@@ -1,0 +1,1 @@
+"""Composition roots: settings and a topology become a running worker, table writer or relay."""

@@ -1,0 +1,95 @@
+"""Composition of transactional ids: settings become their source, and what is known of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from eosframework.config import Ids, Settings
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId
+
+if TYPE_CHECKING:
+    from eosframework.application.control_topic import Registry
+    from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+    from eosframework.postgres.leased_ids import LeasedIds
+
+
+def id_source(settings: Settings) -> IdSource:
+    """Return where the ids of tasks come from.
+
+    Raises:
+        ConfigurationError: they are leased, and no database is named.
+    """
+    if settings.worker.ids is Ids.LEASED:
+        return leased_ids(settings)
+    return DerivedIds(settings.worker.partitions_per_producer)
+
+
+def leased_ids(settings: Settings) -> LeasedIds:
+    """Return the pools in the database, whatever `worker.ids` says.
+
+    Raises:
+        ConfigurationError: no database is named.
+    """
+    # Whoever derives ids needs no driver of a database.
+    from eosframework.postgres import Database
+    from eosframework.postgres.leased_ids import LeasedIds
+
+    return LeasedIds(Database(settings.database, application_name="eosframework ids"))
+
+
+def known_leases(settings: Settings) -> Mapping[str, TransactionalId]:
+    """Return which task has which leased id; none where ids are derived.
+
+    Raises:
+        ConfigurationError: ids are leased, and no database is named.
+        DatabaseUnusable: it cannot be asked.
+    """
+    return leased_ids(settings).leases() if settings.worker.ids is Ids.LEASED else {}
+
+
+def leases_of(application: str, settings: Settings) -> dict[str, list[str]] | None:
+    """Return the leased ids of an application by sub-topology; None: its ids are derived.
+
+    Raises:
+        ConfigurationError: ids are leased, and no database is named.
+        DatabaseUnusable: it cannot be asked.
+    """
+    if settings.worker.ids is not Ids.LEASED:
+        return None
+    leases: dict[str, list[str]] = {}
+    for id_, task in sorted(known_leases(settings).items(), key=lambda item: item[1].partition):
+        if task.application == application:
+            leases.setdefault(task.sub_topology, []).append(id_)
+    return leases
+
+
+def release_ids(
+    application: str,
+    ids: Sequence[str],
+    settings: Settings,
+    admin: ClusterAdmin,
+    registry: Registry,
+) -> list[TransactionalId]:
+    """Take leased ids back from the tasks of a stopped application (R1 to R6 of `kafka.leases`).
+
+    Returns:
+        The tasks that had them.
+
+    Raises:
+        ConfigurationError: one is not leased to this application; none was released.
+        StartRefused: the application runs; none was released.
+        DatabaseUnusable: the database cannot be asked; none was released.
+        TransactionError: an id could not be inited; none was released.
+    """
+    # Whoever only looks at leases needs no client of Kafka.
+    from eosframework.application.leases import release
+    from eosframework.kafka.worker_clients import producers
+
+    outputs = producers(settings)
+    try:
+        with leased_ids(settings).releasing(application, ids) as released:
+            release(released, admin, registry, outputs)
+    finally:
+        outputs.stop()
+    return released

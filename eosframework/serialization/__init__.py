@@ -1,0 +1,1 @@
+"""Conversion between bytes and Python values: serdes, schemas, references to user code."""

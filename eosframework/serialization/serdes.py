@@ -1,0 +1,288 @@
+"""Between bytes in a log and Python values: plain ones, JSON, models, and those of a registry."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast, get_origin
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+
+from eosframework.errors import TopologyError
+from eosframework.records import WindowResult
+from eosframework.serialization import references, strict_json
+from eosframework.serialization.schemas import Codec, Format, Registered, codec_of, is_message
+
+
+@dataclass(frozen=True, slots=True)
+class Serde:
+    """A pair of functions that round-trip: `decode(encode(value)) == value`.
+
+    Neither is called for None: a null key or value (a tombstone) stays None.
+
+    Args:
+        name: `bytes`, `string`, `integer`, `float`, `json`, `module:Model`, or what `Registered`
+            is written as.
+        encode: value to bytes; None where the value already is the bytes.
+        decode: bytes to value; None where the value is the bytes themselves.
+        model: the pydantic model of the values, if they have one.
+        codec: what a registry is bound to; None: the serde needs none.
+    """
+
+    name: str
+    encode: Callable[[Any], bytes] | None
+    decode: Callable[[bytes], Any] | None
+    model: type[BaseModel] | None = None
+    codec: Codec | None = None
+
+
+SerdeLike = str | type | Serde | Registered
+"""How a user names a serde: by its name, by a Python type, as a `Serde` of their own, or as what
+`avro`, `json_schema` or `protobuf` gives."""
+
+
+def serde_of(wanted: SerdeLike) -> Serde:
+    """Return the serde for a type or a name.
+
+    Args:
+        wanted: `bytes`, `str`, `int`, `float`, `dict`, `list` or a pydantic model; one of the
+            names `bytes`, `string`, `integer`, `float`, `json`; `module:Model`; a Serde; or what
+            `avro`, `json_schema` or `protobuf` gives, or is written as.
+
+    Raises:
+        TopologyError: there is no serde for it; names those there are.
+    """
+    if isinstance(wanted, Serde):
+        return wanted
+    if isinstance(wanted, Registered):
+        return codec_serde(codec_of(wanted))
+    if isinstance(wanted, str):
+        return _named(wanted)
+    if _is_model(wanted):
+        return model_serde(cast(type[BaseModel], wanted))
+    name = _NAMES.get(get_origin(wanted) or wanted)
+    if name is None:
+        raise TopologyError(
+            f"there is no serde for {getattr(wanted, '__name__', wanted)!r}; use bytes, str, "
+            f"int, float, dict, list, a pydantic model or a Serde"
+        )
+    return SERDES[name]
+
+
+@functools.cache
+def model_serde(model: type[BaseModel]) -> Serde:
+    """Return the serde that validates JSON into `model` and writes its JSON by alias.
+
+    It reads and writes neither NaN nor infinities, unless the model has another form for them, and
+    writes nothing that it could not read.
+    """
+    adapter = TypeAdapter(model)
+    to_json = functools.partial(adapter.serializer.to_json, by_alias=True, warnings="error")
+    to_python = functools.partial(adapter.serializer.to_python, by_alias=True, warnings=False)
+    decode = _strict(adapter)
+    find_null, short = strict_json.find_null, strict_json.SHORT_BYTES
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, model):
+            raise _wrong_type(model.__name__, value)
+        data = to_json(value)
+        if find_null(data) or len(data) > short or not data.isascii():
+            strict_json.refuse_unreadable(value, data, to_python, decode)
+        return data
+
+    name = references.name_of(model) or model.__qualname__
+    return ModelSerde(name, encode, decode, model)
+
+
+class ModelSerde(Serde):
+    """The serde of a model, which is made again wherever it is unpickled.
+
+    pydantic's serializers cannot be unpickled where their schema holds the model that holds them.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return model_serde, (self.model,)
+
+
+def _strict(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
+    """Return what validates JSON, in which NaN and infinities are none unless the model says so."""
+    validate = adapter.validator.validate_json
+    find_nan, find_infinity = strict_json.find_nan, strict_json.find_infinity
+    if strict_json.writes_constants(adapter.core_schema):
+        return validate
+
+    def decode(data: bytes) -> Any:
+        if find_nan(data) or find_infinity(data):
+            strict_json.refuse_constants(data)
+        return validate(data)
+
+    return decode
+
+
+def codec_serde(codec: Codec) -> Serde:
+    """Return the serde that calls a codec."""
+    model = codec.model
+    own = model if codec.declared.format is not Format.PROTOBUF else None
+    return Serde(str(codec.declared), codec.encode, codec.decode, own, codec)
+
+
+def kept_name(name: str) -> str:
+    """Return the name of a serde for what stays inside the application: it needs no registry.
+
+    Values with a model, or of JSON Schema, are kept as JSON, messages in their own bytes; of Avro
+    without a model nothing is known that could keep every value, so its name stays.
+    """
+    declared = Registered.parse(name)
+    if declared is None:
+        return name
+    plain = JSON.name if declared.format is Format.JSON_SCHEMA else name
+    return declared.model or declared.message or plain
+
+
+def _message_serde(message: Any, name: str) -> Serde:
+    """Return the serde of a class that protoc made: its bytes and nothing else."""
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, message):
+            raise _wrong_type(message.__name__, value)
+        return message.SerializeToString(value)
+
+    return Serde(name, encode, message.FromString)
+
+
+def _named(name: str) -> Serde:
+    if name in SERDES:
+        return SERDES[name]
+    if (declared := Registered.parse(name)) is not None:
+        return codec_serde(codec_of(declared))
+    if ":" not in name:
+        raise TopologyError(
+            f"there is no serde {name!r}; use {', '.join(SERDES)} or MODULE:MODEL for a pydantic "
+            f"model{references.closest(name, SERDES)}"
+        )
+    found = references.find(name)
+    if isinstance(found, Serde):
+        return found
+    if is_message(found):
+        return _message_serde(found, name)
+    if not _is_model(found):
+        raise TopologyError(
+            f"{name!r} cannot be a serde: it is a {type(found).__name__}; expected a pydantic "
+            f"model or a Serde"
+        )
+    return model_serde(found)
+
+
+def _is_model(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, BaseModel)
+
+
+def _encode_bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    raise _wrong_type("bytes", value)
+
+
+def _encode_string(value: Any) -> bytes:
+    if type(value) is str:
+        return value.encode()
+    if isinstance(value, str):
+        return str.encode(value)
+    raise _wrong_type("str", value)
+
+
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+
+
+def _encode_integer(value: Any) -> bytes:
+    if type(value) is not int:
+        raise _wrong_type("int", value)
+    try:
+        return _LONG.pack(value)
+    except struct.error:
+        raise OverflowError(
+            f"{value} does not fit the 8 bytes of an integer; expected -2**63 to 2**63 - 1"
+        ) from None
+
+
+def _decode_integer(data: bytes) -> int:
+    return _LONG.unpack(data)[0]
+
+
+def _encode_float(value: Any) -> bytes:
+    if type(value) is not float and type(value) is not int:
+        raise _wrong_type("float", value)
+    if type(value) is int and int(float(value)) != value:
+        raise ValueError(f"no float is exactly {value}; round it, or use the serde integer")
+    return _DOUBLE.pack(value)
+
+
+def _decode_float(data: bytes) -> float:
+    return _DOUBLE.unpack(data)[0]
+
+
+def _wrong_type(expected: str, value: Any) -> TypeError:
+    return TypeError(f"expected {expected}, got {type(value).__name__}: {value!r:.80}")
+
+
+BYTES = Serde("bytes", None, None)
+"""The bytes themselves. Its encoder is the identity and checks nothing."""
+
+CHECKED_BYTES = Serde("bytes", _encode_bytes, None)
+"""As BYTES, for values that a function made: anything but bytes is refused."""
+
+STRING = Serde("string", _encode_string, bytes.decode)
+"""UTF-8, as Kafka's StringSerializer."""
+
+INTEGER = Serde("integer", _encode_integer, _decode_integer)
+"""8 bytes, big-endian, signed, as Kafka's LongSerializer."""
+
+FLOAT = Serde("float", _encode_float, _decode_float)
+"""8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer: NaN and infinities as well."""
+
+JSON = Serde("json", strict_json.write, orjson.loads)
+"""JSON in UTF-8. NaN and infinities are refused: JSON has no number for them."""
+
+
+def _encode_window(value: Any) -> bytes:
+    if type(value) is not WindowResult:
+        return strict_json.write_with(value, _model_as_data)
+    result = strict_json.write_with(value.value, _model_as_data)
+    return b'{"start":%d,"end":%d,"value":%b}' % (value.start, value.end, result)
+
+
+def _model_as_data(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _decode_window(data: bytes) -> Any:
+    found: Any = orjson.loads(data)
+    if type(found) is not dict:
+        return found
+    members = cast(dict[str, Any], found)
+    return WindowResult(**members) if members.keys() == _MEMBERS else members
+
+
+_MEMBERS = {"start", "end", "value"}
+
+
+WINDOW = Serde("window", _encode_window, _decode_window)
+"""Results of windows, as JSON objects with start, end and value."""
+
+SERDES: dict[str, Serde] = {s.name: s for s in (BYTES, STRING, INTEGER, FLOAT, JSON, WINDOW)}
+"""The serdes that a topology can name without a module."""
+
+_NAMES: dict[Any, str] = {
+    bytes: "bytes",
+    str: "string",
+    int: "integer",
+    float: "float",
+    dict: "json",
+    list: "json",
+}

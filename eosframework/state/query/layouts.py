@@ -1,0 +1,294 @@
+"""From the entries of a store to rows: each operator lays its store out in its own way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from eosframework.operators.binding import format_of
+from eosframework.operators.entries import Entry
+from eosframework.operators.joins.history import History
+from eosframework.operators.joins.stream_joins import interval_of
+from eosframework.operators.joins.version_chunks import Chunks
+from eosframework.operators.joins.waiting_records import pieces
+from eosframework.operators.operator_ports import CommittedStore
+from eosframework.operators.store_transaction import open_session
+from eosframework.operators.timed_values import unpacked
+from eosframework.operators.windows.agenda import DATA
+from eosframework.operators.windows.closing import Alarm
+from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
+from eosframework.records import WindowResult
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Aggregate, Store, SubTopology
+from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
+from eosframework.topology.graph.walk import nodes_of
+from eosframework.topology.spec.window_spec import Window, WindowKind
+
+_SIDES = {"left": DATA + b"l", "right": DATA + b"r"}
+_HISTORY_KEY = b"k"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that a store holds.
+
+    Args:
+        key: decoded.
+        value: decoded; of a window a `WindowResult`.
+        timestamp: in milliseconds since the epoch.
+    """
+
+    key: Any
+    value: Any
+    timestamp: int
+
+
+class Layout(ABC):
+    """How one store is read by its users' keys.
+
+    Args:
+        store: of the topology.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._form = format_of(store)
+
+    @abstractmethod
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return what there is for a key: one row, or one for each window.
+
+        Raises:
+            RunError: an entry is of a version that the topology cannot read.
+        """
+
+    @abstractmethod
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield what there is for the keys with `first <= key < last`.
+
+        Args:
+            content: of one task's store.
+            first: encoded.
+            last: None: no end.
+        """
+
+    def _row(self, key: bytes, value: Any, timestamp: int) -> Row:
+        return Row(_decoded(self.store.key, key), value, timestamp)
+
+
+class PlainLayout(Layout):
+    """One value for each key, in the order of the keys."""
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return the row of a key."""
+        data = content.get(key)
+        return [] if data is None else [self._row(key, *self._form.decode(data))]
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield rows in the order of their keys."""
+        for key, data in content.scan(first, last):
+            yield self._row(key, *self._form.decode(data))
+
+
+class WindowsLayout(Layout):
+    """Windows that begin at the same times for all keys: by start, then by key."""
+
+    def __init__(self, store: Store, window: Window) -> None:
+        super().__init__(store)
+        self._size_ms = window.size_ms
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return the windows of a key, the earliest first."""
+        found = ((start, content.get(START.pack(start) + key)) for start in _starts(content))
+        return [self._window(start, key, data) for start, data in found if data is not None]
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield windows by their starts, those of one start in the order of their keys."""
+        for start in _starts(content):
+            low, high = _bounds(START.pack(start), first, last)
+            for name, data in content.scan(low, high):
+                yield self._window(start, name[START.size :], data)
+
+    def _window(self, start: int, key: bytes, data: bytes) -> Row:
+        value, timestamp = self._form.decode(data)
+        return self._row(key, WindowResult(start, start + self._size_ms, value), timestamp)
+
+
+class SpansLayout(Layout):
+    """Windows of which each key has its own: they lie together."""
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return the windows of a key, the earliest first."""
+        data = content.get(DATA + key)
+        return [] if data is None else list(self._windows(key, data))
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield windows in the order of their keys."""
+        for name, data in content.scan(*_bounds(DATA, first, last)):
+            yield from self._windows(name[len(DATA) :], data)
+
+    def _windows(self, key: bytes, data: bytes) -> Iterator[Row]:
+        form = self._form
+        assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
+        spans: list[Span] = form.decode(data)[0]
+        for span in spans:
+            value = form.decode_value(span.raw, form.version)
+            yield self._row(key, WindowResult(span.start, span.end, value), span.timestamp)
+
+
+class SeenLayout(Layout):
+    """Records that were seen: the value is what they share besides the key, if anything."""
+
+    def __init__(self, store: Store, *, has_by: bool) -> None:
+        super().__init__(store)
+        self._has_by = has_by
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return what was seen of a key, the earliest first."""
+        return [row for start in _starts(content) for row in self._seen(content, start, key)]
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield what was seen, by slices of time."""
+        for name, data in content.scan(b"", MARK_KEY):
+            key, shared = self._parts(name[START.size :])
+            if key >= first and (last is None or key < last):
+                yield self._row(key, shared, self._form.decode(data)[1])
+
+    def _seen(self, content: CommittedStore, start: int, key: bytes) -> Iterator[Row]:
+        if not self._has_by:
+            data = content.get(START.pack(start) + key)
+            if data is not None:
+                yield self._row(key, None, self._form.decode(data)[1])
+            return
+        prefix = START.pack(start) + START.pack(len(key)) + key
+        for name, data in content.scan(prefix, prefix + MARK_KEY):
+            yield self._row(key, orjson.loads(name[len(prefix) :]), self._form.decode(data)[1])
+
+    def _parts(self, identity: bytes) -> tuple[bytes, Any]:
+        if not self._has_by:
+            return identity, None
+        end = START.size + START.unpack_from(identity)[0]
+        return identity[START.size : end], orjson.loads(identity[end:])
+
+
+class HistoryLayout(Layout):
+    """Rows with their past, of which the current ones are shown."""
+
+    def __init__(self, store: Store, row: Serde, history_ms: int) -> None:
+        super().__init__(store)
+        self._serde, self._history_ms = row, history_ms
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return the current row of a key."""
+        entry = self._history(content).row(key)
+        return [] if entry is None else [self._row(key, *entry)]
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the current rows in the order of their keys."""
+        history = self._history(content)
+        for name, _ in content.scan(*_bounds(_HISTORY_KEY, first, last)):
+            key = name[len(_HISTORY_KEY) :]
+            if (entry := history.row(key)) is not None:
+                yield self._row(key, *entry)
+
+    def _history(self, content: CommittedStore) -> History:
+        session = open_session(self._form, content, [])
+        return History(Chunks(session), self._serde, self._history_ms, Alarm())
+
+
+class WaitingLayout(Layout):
+    """Records of two streams that wait for each other: the value tells the side as well."""
+
+    def __init__(self, join: StreamJoin) -> None:
+        super().__init__(join.store)
+        self._key, self._slice_ms = join.key, interval_of(join).slice_ms
+        self._values = dict(zip(_SIDES, join.values, strict=True))
+
+    def get(self, content: CommittedStore, key: bytes) -> list[Row]:
+        """Return the records of a key, those of the left side first."""
+        return [
+            row
+            for side, prefix in _SIDES.items()
+            for start in _starts(content, prefix)
+            for row in self._records(content, side, start, key)
+        ]
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the records by side, slice of time and key."""
+        for side, prefix in _SIDES.items():
+            for start in _starts(content, prefix):
+                slice_ = prefix + START.pack(start)
+                for name, _ in content.scan(*_bounds(slice_, first, last)):
+                    yield from self._records(content, side, start, name[len(slice_) :])
+
+    def _records(
+        self, content: CommittedStore, side: str, slice_: int, key: bytes
+    ) -> Iterator[Row]:
+        def get(name: bytes) -> Entry | None:
+            data = content.get(name)
+            return None if data is None else self._form.decode(data)
+
+        times = slice_ * self._slice_ms, (slice_ + 1) * self._slice_ms - 1
+        number = list(_SIDES).index(side)
+        for data in pieces(get, number, slice_, key, self._slice_ms, times):
+            for time, value in unpacked(data):
+                shown = None if value is None else _decoded(self._values[side], value)
+                yield Row(_decoded(self._key, key), {"side": side, "value": shown}, time)
+
+
+def layout_of(part: SubTopology, store: Store) -> Layout:
+    """Return how a store is read.
+
+    Args:
+        part: the sub-topology that has it.
+        store: one of `part.stores`.
+    """
+    for node in nodes_of(part):
+        match node:
+            case Aggregate() if node.store is store:
+                return _layout_of_aggregate(node)
+            case Table() if node.store is store and node.history_ms is not None:
+                return HistoryLayout(store, node.row, node.history_ms)
+            case JoinSide() if isinstance(node.join, StreamJoin) and node.join.store is store:
+                return WaitingLayout(node.join)
+            case _:
+                pass
+    return PlainLayout(store)
+
+
+def _layout_of_aggregate(node: Aggregate) -> Layout:
+    window = node.store.window
+    if window is None:
+        return PlainLayout(node.store)
+    match window.kind:
+        case WindowKind.TUMBLING | WindowKind.HOPPING:
+            return WindowsLayout(node.store, window)
+        case WindowKind.SLIDING | WindowKind.SESSION:
+            return SpansLayout(node.store)
+        case WindowKind.LAST:
+            return SeenLayout(node.store, has_by="by" in node.functions)
+
+
+def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:
+    """Yield the times under which there is something, from each one straight to the next one."""
+    first, end = prefix, prefix + MARK_KEY
+    while (found := next(iter(content.scan(first, end)), None)) is not None:
+        start: int = START.unpack_from(found[0], len(prefix))[0]
+        yield start
+        first = prefix + START.pack(start + 1)
+
+
+def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, bytes]:
+    """Return a range of keys behind a prefix; no prefix here ends with the greatest byte."""
+    if last is not None:
+        return prefix + first, prefix + last
+    end = int.from_bytes(prefix, "big") + 1
+    return prefix + first, end.to_bytes(len(prefix), "big")
+
+
+def _decoded(serde: Serde, data: bytes) -> Any:
+    return data if serde.decode is None else serde.decode(data)

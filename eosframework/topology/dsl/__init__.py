@@ -1,0 +1,1 @@
+"""Declaring a topology in Python: streams, their operators, windows and stores."""

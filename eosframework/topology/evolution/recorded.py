@@ -1,0 +1,262 @@
+"""A topology as it is remembered: what its state, its tasks and its topics on the way depend on.
+
+Bytes that lie in stores and topics are read by what comes later. So serdes count by the format that
+they write (every pydantic model writes JSON), and functions by their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self, cast
+
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Aggregate, Graph, Sink, Source, Store, SubTopology
+from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
+from eosframework.topology.graph.process_nodes import Processor
+from eosframework.topology.graph.walk import AnyNode, nodes_of
+from eosframework.topology.spec.durations import short
+
+VERSION = 1
+"""Of what is remembered. One of another version says nothing."""
+
+_INDEX = re.compile(r"\.steps\[\d+\] ")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStore:
+    """What the content of a store was made by.
+
+    Args:
+        sub_topology: whose tasks have it.
+        topics: what these read.
+        changelog_id: of its changelog topic; empty: it does not exist.
+        kind: of the operator.
+        key: format of its keys.
+        value: format of its values.
+        version: of the values.
+        window: what it was made for; None: there are no windows.
+        removed: a later topology did without it, so it may lack changes.
+    """
+
+    sub_topology: str
+    topics: tuple[str, ...]
+    changelog_id: str
+    kind: str
+    key: str
+    value: str
+    version: int = 1
+    window: str | None = None
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWay:
+    """A repartition topic.
+
+    Args:
+        partitions: that were asked for; None: as many as its writer has tasks.
+    """
+
+    key: str
+    value: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPart:
+    """A sub-topology.
+
+    Args:
+        sources: topics that it reads.
+        sinks: topics that it writes and names.
+        steps: everything in it, in words, without an order.
+    """
+
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTopology:
+    """A topology, by the names of its parts."""
+
+    parts: Mapping[str, RecordedPart] = field(default_factory=dict[str, RecordedPart])
+    stores: Mapping[str, RecordedStore] = field(default_factory=dict[str, RecordedStore])
+    ways: Mapping[str, RecordedWay] = field(default_factory=dict[str, RecordedWay])
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any] | None) -> Self | None:
+        """Return what an entry says; None: nothing that is understood here."""
+        if entry is None or entry.get("version") != VERSION:
+            return None
+        return cls(
+            {name: _made(RecordedPart, part) for name, part in entry["parts"].items()},
+            {name: _made(RecordedStore, store) for name, store in entry["stores"].items()},
+            {name: _made(RecordedWay, way) for name, way in entry["ways"].items()},
+        )
+
+    def to_entry(self) -> dict[str, Any]:
+        """Return the entry that `from_entry` reads."""
+        return {
+            "version": VERSION,
+            "parts": {name: _entry(part) for name, part in self.parts.items()},
+            "stores": {name: _entry(store) for name, store in self.stores.items()},
+            "ways": {name: _entry(way) for name, way in self.ways.items()},
+        }
+
+    def after(self, before: RecordedTopology | None) -> RecordedTopology:
+        """Return what is remembered once this one has run: also the stores that it does without."""
+        if before is None:
+            return self
+        gone = {
+            name: replace(store, removed=True)
+            for name, store in before.stores.items()
+            if name not in self.stores
+        }
+        return replace(self, stores={**gone, **self.stores})
+
+
+def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
+    """Return what is to be remembered of a graph.
+
+    Args:
+        graph: of the application.
+        topic_ids: of its changelogs, where they exist.
+    """
+    own = {repartition.topic: repartition.partitions for repartition in graph.repartitions}
+    return RecordedTopology(
+        {part.name: _part(part) for part in graph.sub_topologies},
+        {
+            name: store
+            for part in graph.sub_topologies
+            for name, store in _stores(part, topic_ids).items()
+        },
+        {
+            source.topic: RecordedWay(_form(source.key), _form(source.value), own[source.topic])
+            for part in graph.sub_topologies
+            for source in part.sources
+            if source.topic in own
+        },
+    )
+
+
+def _part(part: SubTopology) -> RecordedPart:
+    return RecordedPart(
+        tuple(sorted(source.topic for source in part.sources)),
+        part.sink_topics,
+        tuple(sorted({text for node in nodes_of(part) for text in _texts(node)})),
+    )
+
+
+def _texts(node: AnyNode) -> Iterator[str]:
+    """Say what a node is, without its place among others."""
+    policy = f", on error {node.on_error.policy}" + (
+        f" {node.on_error.topic}" if node.on_error.topic else ""
+    )
+    name = _INDEX.sub(": ", node.name)
+    match node:
+        case Source():
+            time = f", timestamp {node.timestamp.name}" if node.timestamp else ""
+            yield f"source {node.topic} ({node.key.name}, {node.value.name}{time}){policy}"
+        case Sink():
+            yield f"{name} ({node.key.name}, {node.value.name}){policy}"
+        case Aggregate():
+            yield f"{name}, emit {node.emit}{_lasting(node.store)}{policy}"
+        case JoinSide():
+            yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
+        case _:
+            yield f"{name}{policy}"
+
+
+def _lasting(store: Store) -> str:
+    """Say what of a store's windows and times may change without harm."""
+    window, found = store.window, list[str]()
+    if window is not None:
+        found.append(f"grace {short(window.grace_ms)}")
+        if window.close_idle_ms is not None:
+            found.append(f"closed when idle for {short(window.close_idle_ms)}")
+        if window.late is not None:
+            found.append(f"late to {window.late}")
+    if store.ttl_ms is not None:
+        found.append(f"ttl {short(store.ttl_ms)}")
+    return "".join(f", {text}" for text in found)
+
+
+def _stores(part: SubTopology, topic_ids: Mapping[str, str]) -> dict[str, RecordedStore]:
+    topics = tuple(sorted(source.topic for source in part.sources))
+    return {
+        kept.store.name: RecordedStore(
+            sub_topology=part.name,
+            topics=topics if kept.topic is None else (kept.topic,),
+            changelog_id=topic_ids.get(kept.store.changelog, ""),
+            kind=kept.kind,
+            key=_form(kept.key),
+            value=kept.value,
+            version=kept.store.version,
+            window=kept.window,
+        )
+        for node in nodes_of(part)
+        for kept in _kept(node)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A store with what its node knows of it; `topic` has its rows, if it is a table."""
+
+    store: Store
+    kind: str
+    key: Serde
+    value: str
+    window: str | None = None
+    topic: str | None = None
+
+
+def _kept(node: AnyNode) -> Iterator[_Kept]:
+    match node:
+        case Source():
+            for table in (child for child in node.children if isinstance(child, Table)):
+                kind = "table" if table.history_ms is None else "table with history"
+                form = _form(table.row)
+                yield _Kept(table.store, kind, node.key, form, topic=node.topic)
+        case Aggregate(store=store):
+            window = None if store.window is None else f"{store.window.signature} ms"
+            yield _Kept(store, str(node.fold), store.key, _form(store.value), window)
+        case Processor():
+            for store in node.stores.values():
+                yield _Kept(store, "process", store.key, _form(store.value))
+            if node.timers is not None:
+                yield _Kept(node.timers, "timers", node.timers.key, _form(node.timers.value))
+        case JoinSide(join=StreamJoin() as join):
+            sides = " and ".join(map(_form, join.values))
+            within = f"-{join.before_ms}/+{join.after_ms}/{join.grace_ms} ms"
+            yield _Kept(join.store, f"{join.kind} join", join.key, sides, within)
+        case _:
+            pass
+
+
+def _form(serde: Serde) -> str:
+    plain = serde.model is not None and serde.codec is None
+    return "json" if plain else serde.name
+
+
+def _made(cls: Any, entry: Mapping[str, Any]) -> Any:
+    """Return what an entry says; what a later version has added to it is not understood."""
+    known = cls.__dataclass_fields__
+    return cls(**{name: _frozen(value) for name, value in entry.items() if name in known})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
+
+
+def _entry(value: Any) -> dict[str, Any]:
+    """Return an entry as it is read back: JSON has lists."""
+    members: dict[str, Any] = asdict(value)
+    return {
+        name: list(cast("tuple[str, ...]", member)) if isinstance(member, tuple) else member
+        for name, member in members.items()
+    }

@@ -1,0 +1,200 @@
+"""In what a topology differs from the one that ran, and what that asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.topology.evolution.recorded import (
+    RecordedPart,
+    RecordedStore,
+    RecordedTopology,
+    RecordedWay,
+)
+from eosframework.topology.evolution.rules import Verdict, rules
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference.
+
+    Args:
+        change: name of the rule.
+        kind: sub-topology, store or topic.
+        name: of that.
+        found: what differs, in words.
+    """
+
+    change: str
+    kind: str
+    name: str
+    found: str
+
+    @property
+    def subject(self) -> str:
+        """What is changed."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it asks for."""
+        return rules()[self.change].verdict
+
+    @property
+    def why(self) -> str:
+        """What would happen otherwise."""
+        return rules()[self.change].why
+
+    @property
+    def next(self) -> str:
+        """What to do."""
+        return rules()[self.change].next
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "change": self.change,
+            "subject": self.subject,
+            "found": self.found,
+            "verdict": self.verdict,
+            "why": self.why,
+            "next": self.next,
+        }
+
+
+def changes_between(
+    before: RecordedTopology,
+    now: RecordedTopology,
+    *,
+    partitions: Mapping[str, int],
+    upgradable: Collection[str],
+) -> list[Change]:
+    """Return what differs, what asks for most first.
+
+    Args:
+        before: what ran.
+        now: what is to run.
+        partitions: of the topics that exist.
+        upgradable: stores for which `now` declares how older values are read.
+    """
+    found = [
+        *_moved(before.parts, now.parts),
+        *(change for name in {*before.parts, *now.parts} for change in _of_part(name, before, now)),
+        *(
+            change
+            for name in {*before.stores, *now.stores}
+            for change in _of_store(name, before.stores.get(name), now.stores.get(name), upgradable)
+        ),
+        *(
+            change
+            for name in {*before.ways, *now.ways}
+            for change in _of_way(
+                name, before.ways.get(name), now.ways.get(name), partitions.get(name, 0)
+            )
+        ),
+    ]
+    order = [*Verdict]
+    found.sort(key=lambda c: (-order.index(c.verdict), c.subject, c.change))
+    return found
+
+
+def _moved(before: Mapping[str, RecordedPart], now: Mapping[str, RecordedPart]) -> Iterator[Change]:
+    readers = {topic: name for name, part in before.items() for topic in part.sources}
+    for name, part in now.items():
+        for topic in part.sources:
+            if readers.get(topic, name) != name:
+                found = f"sub-topology {name!r} reads it, before {readers[topic]!r} did"
+                yield Change("topic_moved", "topic", topic, found)
+
+
+def _of_part(name: str, before: RecordedTopology, now: RecordedTopology) -> Iterator[Change]:
+    old, new = before.parts.get(name), now.parts.get(name)
+    subject = "sub-topology", name
+    if old is None and new is not None:
+        yield Change("part_added", *subject, f"reads {_listed(new.sources)}")
+    elif new is None and old is not None:
+        yield Change("part_removed", *subject, f"read {_listed(old.sources)}")
+    elif old is not None and new is not None:
+        if old.sources != new.sources:
+            found = f"reads {_listed(new.sources)}, before {_listed(old.sources)}"
+            yield Change("sources_changed", *subject, found)
+        if added := sorted({*new.sinks} - {*old.sinks}):
+            yield Change("outputs", *subject, f"writes {_listed(added)}")
+        if texts := _difference(old.steps, new.steps):
+            yield Change("steps", *subject, texts)
+
+
+def _of_store(
+    name: str,
+    old: RecordedStore | None,
+    new: RecordedStore | None,
+    upgradable: Collection[str],
+) -> Iterator[Change]:
+    subject = "store", name
+    if new is None:
+        if old is not None and not old.removed:
+            yield Change("store_removed", *subject, f"of sub-topology {old.sub_topology}")
+    elif old is None:
+        yield Change("store_added", *subject, f"of sub-topology {new.sub_topology}")
+    elif old.changelog_id != new.changelog_id:
+        yield Change("store_emptied", *subject, "its changelog is not the one that was written")
+    elif old.removed:
+        yield Change("store_returned", *subject, "the topology that ran last did without it")
+    else:
+        for rule, found in _misread(old, new, name in upgradable):
+            yield Change(rule, *subject, found)
+
+
+def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:
+    """Give the rules that are broken where a store's bytes would be read as something else."""
+
+    def was(what: str, of_old: object, of_new: object) -> str:
+        return f"{what} {of_new}, before {of_old}"
+
+    raised = new.version > old.version
+    if old.key != new.key:
+        yield "store_key", was("keys are", old.key, new.key)
+    if old.window != new.window:
+        yield (
+            "store_window",
+            was("made for", old.window or "no windows", new.window or "no windows"),
+        )
+    if not {*old.topics} & {*new.topics}:
+        yield "store_moved", was("filled from", _listed(old.topics), _listed(new.topics))
+    if new.version < old.version:
+        yield "version_lowered", was("version", old.version, new.version)
+    elif raised and not upgradable:
+        yield "version_without_upgrade", was("version", old.version, new.version)
+    elif raised:
+        yield "store_version", was("version", old.version, new.version)
+    if old.kind != new.kind and not (raised and upgradable and old.window == new.window is None):
+        yield "store_kind", was("used by", old.kind, new.kind)
+    elif old.value != new.value and not (raised and upgradable):
+        yield "store_value", was("values are", old.value, new.value)
+
+
+def _of_way(
+    name: str, old: RecordedWay | None, new: RecordedWay | None, partitions: int
+) -> Iterator[Change]:
+    subject = "topic", name
+    if old is None:
+        return
+    if new is None:
+        yield Change("way_removed", *subject, "nothing reads it any more")
+        return
+    if (old.key, old.value) != (new.key, new.value):
+        found = f"keys and values are {new.key} and {new.value}, before {old.key} and {old.value}"
+        yield Change("way_format", *subject, found)
+    if new.partitions not in (None, old.partitions) and partitions not in (0, new.partitions):
+        found = f"{new.partitions} partitions are declared, and it has {partitions}"
+        yield Change("way_partitions", *subject, found)
+
+
+def _difference(old: Collection[str], new: Collection[str]) -> str:
+    gone, come = sorted({*old} - {*new}), sorted({*new} - {*old})
+    return "; ".join([*(f"without {text}" for text in gone), *(f"with {text}" for text in come)])
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names)

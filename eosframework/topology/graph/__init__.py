@@ -1,0 +1,1 @@
+"""A checked topology as the worker runs it: nodes with resolved functions."""

@@ -1,0 +1,74 @@
+"""The topics whose records meet in a store, so that their keys must be partitioned alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from eosframework.topology.graph.graph import Aggregate, Source, Store, SubTopology
+from eosframework.topology.graph.join_nodes import (
+    GlobalTable,
+    JoinSide,
+    Lookup,
+    StreamJoin,
+    Table,
+    TableJoin,
+    View,
+)
+from eosframework.topology.graph.process_nodes import Processor
+from eosframework.topology.graph.walk import AnyNode, followers_of
+
+
+def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
+    """Return the sets of topics of which two or more reach the same store.
+
+    A store is divided by partition, so a key that two topics have in different partitions is two
+    keys. Topics of the application's own are among them. Those of a merge that keeps nothing are
+    not: no result depends on where a key is.
+    """
+    reached: dict[str, set[str]] = defaultdict(set)
+    for source in part.sources:
+        for store in _stores_behind(source):
+            reached[store.name].add(source.topic)
+    sets = {frozenset(topics) for topics in reached.values() if len(topics) > 1}
+    return tuple(sorted(sets, key=sorted))
+
+
+def _stores_behind(source: Source) -> Iterator[Store]:
+    """Yield every store that a record of `source` can change or look into."""
+    seen: set[int] = set()
+    todo: list[AnyNode] = [source]
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield from _stores_of(node)
+            todo.extend(child for _, child in followers_of(node))
+
+
+def _stores_of(node: AnyNode) -> Iterator[Store]:
+    match node:
+        case Aggregate() | Table():
+            yield node.store
+        case Processor():
+            yield from node.stores.values()
+        case Lookup():
+            yield from _viewed(node.view)
+        case JoinSide(join=StreamJoin() as join):
+            yield join.store
+        case JoinSide(join=TableJoin() as join):
+            yield from _viewed(join.left)
+            yield from _viewed(join.right)
+        case _:
+            return
+
+
+def _viewed(view: View) -> Iterator[Store]:
+    match view.origin:
+        case GlobalTable():
+            return
+        case TableJoin(left=left, right=right):
+            yield from _viewed(left)
+            yield from _viewed(right)
+        case origin:
+            yield origin.store

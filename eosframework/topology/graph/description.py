@@ -1,0 +1,390 @@
+"""A graph for people and tools: as data, as text, as a mermaid diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Function,
+    Graph,
+    OnError,
+    Persister,
+    Sink,
+    Source,
+    Step,
+    Store,
+    SubTopology,
+    TableSink,
+)
+from eosframework.topology.graph.join_description import described_global_table, described_joins
+from eosframework.topology.graph.join_nodes import GlobalTable, JoinSide, Lookup, StreamJoin, Table
+from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
+from eosframework.topology.spec.durations import short
+from eosframework.topology.spec.window_spec import Window
+from eosframework.txnid import DerivedIds, co_partitioned, registry_topic, tasks
+
+Partitions = Mapping[str, int]
+"""Number of partitions by topic."""
+
+
+Leases = Mapping[str, Sequence[str]]
+"""Transactional ids by sub-topology, where they are leased."""
+
+
+def describe(
+    graph: Graph,
+    partitions: Partitions | None = None,
+    leases: Leases | None = None,
+    *,
+    partitions_per_producer: int = 1,
+) -> dict[str, Any]:
+    """Return the graph as plain data.
+
+    Args:
+        graph: what `resolve` gave.
+        partitions: number of partitions by source topic, where they are known.
+        leases: the ids that tasks have; None: they are derived.
+        partitions_per_producer: how many share a derived id.
+
+    Raises:
+        TopologyError: sources of one sub-topology have different numbers of partitions.
+    """
+    parts = graph.sub_topologies
+    ids = DerivedIds(partitions_per_producer)
+    return {
+        "application": graph.application,
+        "registry_topic": registry_topic(graph.application),
+        "source_topics": sorted({s.topic for part in parts for s in part.sources}),
+        "sink_topics": sorted({topic for part in parts for topic in part.sink_topics}),
+        "sub_topologies": [
+            _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
+        ],
+        "persisters": [_describe_persister(persister) for persister in graph.persisters],
+        "global_tables": [described_global_table(table) for table in graph.global_tables],
+    }
+
+
+def as_text(
+    graph: Graph,
+    partitions: Partitions | None = None,
+    leases: Leases | None = None,
+    *,
+    partitions_per_producer: int = 1,
+) -> str:
+    """Return the graph as indented text: what reads what, in order."""
+    lines = [f"application {graph.application}"]
+    described = describe(graph, partitions, leases, partitions_per_producer=partitions_per_producer)
+    for part in described["sub_topologies"]:
+        lines += ["", f"sub-topology {part['name']}"]
+        if leases is not None:
+            leased = ", ".join(part["transactional_ids"]) or "none yet"
+            lines.append(f"  one task for each partition, writing as leased: {leased}")
+        elif part["partitions"] is None:
+            lines.append(f"  one task for each partition, writing as {part['transactional_id']}")
+        else:
+            ids = part["transactional_ids"]
+            lines.append(f"  {part['partitions']} tasks, writing as {ids[0]} … {ids[-1]}")
+        for topic in part["sink_topics"]:
+            lines.append(f"  writes {topic}")
+        for store in part["stores"]:
+            ttl = "" if store["ttl_ms"] is None else f" for {short(store['ttl_ms'])}"
+            kept = store["name"] + _window_label(store["window"]) + ttl
+            lines.append(f"  keeps {kept}, with changelog {store['changelog']}")
+        lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
+    if graph.global_tables:
+        lines.append("")
+    for table in graph.global_tables:
+        lines.append(f"global table {table.name}, from {table.topic}")
+    for persister in graph.persisters:
+        lines += ["", f"rows of {persister.name}, from {persister.topic}"]
+        lines += [f"  → {_table_label(table)}" for table in persister.tables]
+    for part in graph.sub_topologies:
+        lines += ["", f"records of {part.name}"]
+        shown: set[int] = set()
+        for source in part.sources:
+            lines += _text_of(source, 1, shown)
+    return "\n".join(lines)
+
+
+def as_mermaid(graph: Graph) -> str:
+    """Return the graph as a mermaid flowchart."""
+    lines = ["flowchart LR"]
+    topics = _Ids("t")
+    nodes = _Ids("n")
+    edges: list[str] = []
+    for number, part in enumerate(graph.sub_topologies):
+        lines.append(f"  subgraph p{number}[{_quote(part.name)}]")
+        for node in nodes_of(part):
+            lines.append(f"    {nodes.of(id(node))}[{_quote(_label(node))}]")
+            edges += _edges(node, nodes, topics)
+        lines.append("  end")
+    tables = _Ids("d")
+    for persister in graph.persisters:
+        for table in persister.tables:
+            edges.append(f"{topics.of(persister.topic)} --> {tables.of(table.table)}")
+    lines += [f"  {name}[({_quote(str(topic))})]" for topic, name in topics.known.items()]
+    lines += [f"  {name}[[{_quote(f'table {table}')}]]" for table, name in tables.known.items()]
+    return "\n".join([*lines, *(f"  {edge}" for edge in edges)])
+
+
+def _describe_part(
+    graph: Graph,
+    part: SubTopology,
+    partitions: Partitions,
+    leases: Leases | None,
+    derived: DerivedIds,
+) -> dict[str, Any]:
+    counts = {s.topic: partitions[s.topic] for s in part.sources if s.topic in partitions}
+    complete = len(counts) == len(part.sources)
+    found = derived.ids(tasks(graph.application, part.name, counts)) if complete else None
+    ids = None if found is None else list(dict.fromkeys(map(str, found)))
+    return {
+        "name": part.name,
+        "transactional_id": f"{graph.application}-{part.name}-{derived.pattern}"
+        if leases is None
+        else None,
+        "partitions": co_partitioned(part.name, counts) if complete else None,
+        "transactional_ids": ids if leases is None else list(leases.get(part.name, ())),
+        "sources": [_describe_source(source) for source in part.sources],
+        "steps": [_describe_step(n) for n in nodes_of(part) if isinstance(n, Step)],
+        "keyed": [
+            *(_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)),
+            *described_joins(nodes_of(part)),
+        ],
+        "stores": [_describe_store(store) for store in part.stores],
+        "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
+        "sink_topics": list(part.sink_topics),
+        "dynamic_sinks": list(part.dynamic_sinks),
+    }
+
+
+def _describe_persister(persister: Persister) -> dict[str, Any]:
+    return {
+        "name": persister.name,
+        "topic": persister.topic,
+        "sub_topology": persister.sub_topology,
+        "key": persister.key.name,
+        "value": persister.value.name,
+        "on_error": str(persister.on_error),
+        "tables": [
+            {
+                "table": table.table,
+                "mode": str(table.mode),
+                "keys": list(table.keys),
+                "row": None if table.row is None else table.row.name,
+                "on_error": str(table.on_error),
+            }
+            for table in persister.tables
+        ],
+    }
+
+
+def _describe_source(source: Source) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "topic": source.topic,
+        "key": source.key.name,
+        "value": source.value.name,
+        "timestamp": None if source.timestamp is None else source.timestamp.name,
+        "on_error": _describe_policy(source.on_error),
+        "next": [child.name for child in source.children],
+    }
+
+
+def _describe_step(step: Step) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": step.name,
+        "stream": step.stream,
+        "operator": str(step.operator),
+        "function": step.function.name,
+        "on_error": _describe_policy(step.on_error),
+        "next": [child.name for child in step.children],
+    }
+    if step.columns is not None:
+        described["columns"] = [
+            {"name": name, "type": kind, "required": name in step.columns.required}
+            for name, kind in step.columns.types
+        ]
+    if step.branches:
+        described["branches"] = [
+            {"predicate": predicate and predicate.name, "next": [child.name for child in nodes]}
+            for predicate, nodes in step.branches
+        ]
+    return described
+
+
+def _describe_keyed(node: Aggregate) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "stream": node.stream,
+        "operator": str(node.fold),
+        "functions": {name: function.name for name, function in node.functions.items()},
+        "store": node.store.name,
+        "window": _describe_window(node.store.window),
+        "emit": str(node.emit),
+        "on_error": _describe_policy(node.on_error),
+        "next": [child.name for child in node.children],
+    }
+
+
+def _describe_window(window: Window | None) -> dict[str, Any] | None:
+    if window is None:
+        return None
+    return {
+        "kind": str(window.kind),
+        "size_ms": window.size_ms,
+        "every_ms": window.every_ms,
+        "grace_ms": window.grace_ms,
+        "close_idle_ms": window.close_idle_ms,
+        "late": window.late,
+    }
+
+
+def _window_label(window: Mapping[str, Any] | None) -> str:
+    if window is None:
+        return ""
+    size = short(window["size_ms"])
+    return f" for {size}" if window["kind"] == "last" else f" in {window['kind']} windows of {size}"
+
+
+def _describe_store(store: Store) -> dict[str, Any]:
+    return {
+        "name": store.name,
+        "changelog": store.changelog,
+        "key": store.key.name,
+        "value": store.value.name,
+        "version": store.version,
+        "window": _describe_window(store.window),
+        "ttl_ms": store.ttl_ms,
+    }
+
+
+def _describe_sink(sink: Sink) -> dict[str, Any]:
+    dynamic = isinstance(sink.topic, Function)
+    return {
+        "name": sink.name,
+        "topic": None if dynamic else sink.topic,
+        "topic_from": sink.topic.name if isinstance(sink.topic, Function) else None,
+        "key": sink.key.name,
+        "value": sink.value.name,
+        "on_error": _describe_policy(sink.on_error),
+    }
+
+
+def _describe_policy(policy: OnError) -> dict[str, Any]:
+    described: dict[str, Any] = {"policy": str(policy.policy), "topic": policy.topic}
+    if policy.replay:
+        described |= {"retry_ms": list(policy.retry_ms), "replay": True}
+    return described
+
+
+def _text_of(
+    node: AnyNode, depth: int, shown: set[int], policy: OnError | None = None
+) -> Iterator[str]:
+    """Write a node and what follows; its policy only where it is not that of the one before."""
+    again = " (merged, as above)" if id(node) in shown else ""
+    ending = "" if node.on_error == policy else f", on error: {_policy_label(node.on_error)}"
+    yield f"{'  ' * depth}{_text_label(node)}{again or ending}"
+    if again:
+        return
+    shown.add(id(node))
+    for label, child in followers_of(node):
+        if label:
+            yield f"{'  ' * (depth + 1)}{label}:"
+        yield from _text_of(child, depth + 1 + bool(label), shown, node.on_error)
+
+
+def _policy_label(policy: OnError) -> str:
+    label = f"{policy.policy} {policy.topic}" if policy.topic else str(policy.policy)
+    delays = ", ".join(map(short, policy.retry_ms))
+    return f"retry after {delays}, then {label}" if delays else label
+
+
+def _text_label(node: AnyNode) -> str:
+    match node:
+        case Source():
+            return f"{node.topic} ({node.key.name} key, {node.value.name} value{_again(node)})"
+        case Sink():
+            return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
+        case _:
+            return node.name
+
+
+def _again(source: Source) -> str:
+    if source.again is None:
+        return ""
+    if source.again.delay_ms is None:
+        return f"; dead letters of {source.again.topic} that are replayed"
+    return f"; {source.again.topic} again, after {short(source.again.delay_ms)}"
+
+
+def _label(node: AnyNode) -> str:
+    match node:
+        case Source():
+            return f"read {node.topic}"
+        case Sink():
+            return f"write {_target(node)}"
+        case _:
+            return node.name
+
+
+def _table_label(table: TableSink) -> str:
+    keys = f" by {', '.join(table.keys)}" if table.keys else ""
+    return f"table {table.table} ({table.mode}{keys})"
+
+
+def _target(sink: Sink) -> str:
+    if isinstance(sink.topic, Function):
+        return f"a topic chosen by {sink.topic.name}"
+    return sink.topic
+
+
+def _edges(node: AnyNode, nodes: _Ids, topics: _Ids) -> Iterator[str]:
+    name = nodes.of(id(node))
+    if isinstance(node, Source):
+        yield f"{topics.of(node.topic)} --> {name}"
+    if isinstance(node, Sink):
+        yield f"{name} --> {topics.of(_target(node))}"
+    for label, child in followers_of(node):
+        arrow = f"-->|{_quote(label)}|" if label else "-->"
+        yield f"{name} {arrow} {nodes.of(id(child))}"
+    if isinstance(node, Lookup):
+        match node.view.origin:
+            case GlobalTable() as table:
+                yield f"{topics.of(table.topic)} -. rows .-> {name}"
+            case Table() | Aggregate() as table:
+                yield f"{nodes.of(id(table))} -. rows .-> {name}"
+            case _:
+                pass
+    if (late := _late_topic(node)) is not None:
+        yield f"{name} -. late .-> {topics.of(late)}"
+    if node.on_error.topic is not None and not isinstance(node, Sink):
+        yield f"{name} -. on error .-> {topics.of(node.on_error.topic)}"
+
+
+def _late_topic(node: AnyNode) -> str | None:
+    match node:
+        case Aggregate():
+            return node.store.window.late if node.store.window is not None else None
+        case JoinSide() if isinstance(node.join, StreamJoin):
+            return node.join.late
+        case _:
+            return None
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace('"', "#quot;").replace("<", "&lt;").replace(">", "&gt;") + '"'
+
+
+class _Ids:
+    """Short names for mermaid, in order of first use."""
+
+    def __init__(self, letter: str) -> None:
+        self.known: dict[object, str] = {}
+        self._letter = letter
+
+    def of(self, thing: object) -> str:
+        """Return the name of one thing."""
+        return self.known.setdefault(thing, f"{self._letter}{len(self.known)}")

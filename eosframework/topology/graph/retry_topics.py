@@ -1,0 +1,74 @@
+"""Topics in which records wait for another attempt, or come back as replayed dead letters.
+
+Each belongs to one source, has its partitions and is read by the same task through the same steps.
+A sub-topology that remembers has none: what a record meets there depends on what came before it,
+and a record that comes again comes at another time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eosframework.topology.graph.graph import Again, Graph, Repartition, Source, SubTopology
+from eosframework.topology.graph.walk import keeps, policies_of
+from eosframework.topology.spec.durations import short
+from eosframework.txnid import replay_topic, retry_topic
+
+
+def with_again(application: str, part: SubTopology) -> SubTopology:
+    """Return a sub-topology with a source for each of its topics of this kind."""
+    if keeps(part):
+        return part
+    added = [again for source in part.sources for again in _again(application, part, source)]
+    waiting = {s.topic for s in added if s.again is not None and s.again.delay_ms is not None}
+    return replace(
+        part,
+        sources=(*part.sources, *added),
+        sink_topics=tuple(sorted({*part.sink_topics, *waiting})),
+    )
+
+
+def again_topics(part: SubTopology) -> list[Repartition]:
+    """Return the topics of this kind that a sub-topology has."""
+    return [
+        Repartition(source.topic, part.name, again=source.again)
+        for source in part.sources
+        if source.again is not None
+    ]
+
+
+def without_again(graph: Graph) -> Graph:
+    """Return a graph whose failed records are dead letters at once."""
+    return replace(
+        graph,
+        sub_topologies=tuple(_without_again(part) for part in graph.sub_topologies),
+        repartitions=tuple(own for own in graph.repartitions if own.again is None),
+    )
+
+
+def _without_again(part: SubTopology) -> SubTopology:
+    own = {source.topic for source in part.sources if source.again is not None}
+    return replace(
+        part,
+        sources=tuple(source for source in part.sources if source.again is None),
+        sink_topics=tuple(topic for topic in part.sink_topics if topic not in own),
+    )
+
+
+def _again(application: str, part: SubTopology, source: Source) -> list[Source]:
+    policies = policies_of(replace(part, sources=(source,)))
+    delays = sorted({delay for policy in policies for delay in policy.retry_ms})
+    added = [
+        _twin(source, retry_topic(application, source.name, short(delay)), delay)
+        for delay in delays
+    ]
+    if any(policy.replay for policy in policies):
+        added.append(_twin(source, replay_topic(application, source.name), None))
+    return added
+
+
+def _twin(source: Source, topic: str, delay_ms: int | None) -> Source:
+    suffix = "replay" if delay_ms is None else f"retry.{short(delay_ms)}"
+    return replace(
+        source, name=f"{source.name}.{suffix}", topic=topic, again=Again(source.topic, delay_ms)
+    )

@@ -1,0 +1,86 @@
+"""Walks the nodes of a sub-topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Graph,
+    Node,
+    OnError,
+    Operator,
+    Policy,
+    Processor,
+    Sink,
+    Source,
+    Step,
+    SubTopology,
+)
+from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
+
+AnyNode = Source | Node
+
+
+def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
+    """Give every node once, each before those that follow it on its first path."""
+    yield from _from(part.sources)
+
+
+def multiplies(source: Source) -> bool:
+    """Tell whether a record of a source may have more results than there are sinks."""
+    return any(_multiplies(node) for node in _from([source]))
+
+
+def _multiplies(node: AnyNode) -> bool:
+    match node:
+        case Step():
+            return node.operator in (Operator.FLAT_MAP, Operator.FLAT_MAP_VALUES, Operator.PROCESS)
+        case JoinSide():
+            return isinstance(node.join, StreamJoin)
+        case Aggregate():
+            return node.store.window is not None
+        case _:
+            return isinstance(node, Processor)
+
+
+def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:
+    seen: set[int] = set()
+    todo: list[AnyNode] = list(reversed(nodes))
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo.extend(reversed([child for _, child in followers_of(node)]))
+
+
+def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
+    """Return what takes a node's records, each with the label of the way there."""
+    if isinstance(node, Sink):
+        return []
+    followers: list[tuple[str, Node]] = [("", child) for child in node.children]
+    if isinstance(node, Step):
+        for predicate, nodes in node.branches:
+            label = "else" if predicate is None else predicate.name
+            followers += [(label, child) for child in nodes]
+    return followers
+
+
+def policies_of(part: SubTopology) -> list[OnError]:
+    """Return what happens at each node to records that cannot be processed there."""
+    found = [getattr(node, "on_error", None) for node in nodes_of(part)]
+    return [policy for policy in found if isinstance(policy, OnError)]
+
+
+def dead_letter_topics(graph: Graph) -> list[str]:
+    """Return the topics that take what cannot be processed, sorted."""
+    policies = [policy for part in graph.sub_topologies for policy in policies_of(part)]
+    return sorted(
+        {p.topic for p in policies if p.policy is Policy.DEAD_LETTER and p.topic is not None}
+    )
+
+
+def keeps(part: SubTopology) -> bool:
+    """Tell whether what a record gives depends on records before it."""
+    return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))

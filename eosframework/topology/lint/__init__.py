@@ -1,0 +1,1 @@
+"""Lint: every problem of a topology at once, each with its place."""

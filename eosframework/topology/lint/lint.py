@@ -1,0 +1,253 @@
+"""Everything that is wrong with a topology, all at once and each with its place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from eosframework.errors import TopologyError
+from eosframework.serialization.references import closest
+from eosframework.topology.lint.lint_batches import batch_findings
+from eosframework.topology.lint.lint_changes import change_findings
+from eosframework.topology.lint.lint_joins import join_findings, key_findings
+from eosframework.topology.lint.lint_retries import again_findings
+from eosframework.topology.lint.lint_schemas import kept_findings, schema_findings
+from eosframework.topology.lint.lint_stores import store_findings
+from eosframework.topology.lint.lint_topics import topic_findings
+from eosframework.topology.lowering.parts import connected_parts, in_order, name_of_part
+from eosframework.topology.lowering.sink_tables import table_findings
+from eosframework.topology.spec.loaded import KEY, Finding, LoadedApp, Path, Severity
+from eosframework.topology.spec.step_spec import SIDE_EFFECTS
+from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
+from eosframework.txnid import refuse_bad_name, refuse_reserved_name
+
+
+def lint(app: LoadedApp) -> list[Finding]:
+    """Return all findings, errors and warnings, in the order of their places."""
+    rules = (_names, _duplicate_names, _parents, _cycles, _functions, _serdes, _ends, _parts)
+    findings = [
+        *app.problems,
+        *topic_findings(app),
+        *table_findings(app),
+        *join_findings(app),
+        *store_findings(app),
+        *batch_findings(app),
+        *schema_findings(app),
+    ]
+    for rule in rules:
+        findings.extend(rule(app))
+    if not any(finding.severity is Severity.ERROR for finding in findings):
+        findings.extend(key_findings(app))
+        findings.extend(again_findings(app))
+        findings.extend(change_findings(app))
+        findings.extend(kept_findings(app))
+    unique = {(f.place, f.message): f for f in findings}
+    return sorted(unique.values(), key=lambda finding: finding.place)
+
+
+def _names(app: LoadedApp) -> Iterator[Finding]:
+    spec = app.spec
+    named: list[tuple[Path, str, str]] = [(("application",), "application", spec.application)]
+    for name, source in spec.sources.items():
+        named.append((("sources", name, KEY), "source", name))
+        if source.name is not None:
+            named.append((("sources", name, "name"), "sub-topology", source.name))
+    for name, stream in spec.streams.items():
+        named.append((("streams", name, KEY), "stream", name))
+        for branch in stream.branch_names:
+            named.append((_branch_path(name, stream, branch), "branch", branch))
+    for path, what, name in named:
+        try:
+            refuse_bad_name(what, name)
+        except TopologyError as error:
+            yield Finding(app.source_map.find(path), "name", str(error))
+
+
+def _duplicate_names(app: LoadedApp) -> Iterator[Finding]:
+    seen: dict[str, tuple[str, Path]] = {
+        name: ("source", ("sources", name, KEY)) for name in app.spec.sources
+    }
+    declared: list[tuple[str, str, Path]] = []
+    for name, stream in app.spec.streams.items():
+        declared.append((name, "stream", ("streams", name, KEY)))
+        for branch in stream.branch_names:
+            declared.append((branch, "branch", _branch_path(name, stream, branch)))
+    for name, what, path in declared:
+        if name not in seen:
+            seen[name] = (what, path)
+            continue
+        other, first = seen[name]
+        yield Finding(
+            app.source_map.find(path),
+            "duplicate-name",
+            f"{what} {name!r} has the name of a {other} (line "
+            f"{app.source_map.find(first).line}); what streams read needs names of its own",
+        )
+
+
+def _parents(app: LoadedApp) -> Iterator[Finding]:
+    spec = app.spec
+    known = set(spec.sources) | set(spec.streams)
+    known.update(branch for stream in spec.streams.values() for branch in stream.branch_names)
+    for name, stream in spec.streams.items():
+        for i, parent in enumerate(stream.from_):
+            place = app.source_map.find(("streams", name, "from", i))
+            if parent in stream.from_[:i]:
+                message = f"stream {name!r} reads {parent!r} twice; every record would count twice"
+                yield Finding(place, "duplicate-from", message)
+            elif parent not in known and parent not in app.unread:
+                yield Finding(
+                    place,
+                    "unknown-stream",
+                    f"stream {name!r} reads {parent!r}, which is no source, stream or branch; "
+                    f"declared are {', '.join(sorted(known - {name}))}{closest(parent, known)}",
+                )
+
+
+def _cycles(app: LoadedApp) -> Iterator[Finding]:
+    cycle = in_order(app.spec)[1]
+    for name in cycle:
+        others = ", ".join(repr(other) for other in cycle if other != name)
+        yield Finding(
+            app.source_map.find(("streams", name, KEY)),
+            "cycle",
+            f"stream {name!r} reads its own output"
+            f"{f' through {others}' if others else ''}; a record would go round for ever. Break "
+            f"the cycle, or send it through a topic",
+        )
+
+
+def _functions(app: LoadedApp) -> Iterator[Finding]:
+    for path, reference in _function_references(app):
+        try:
+            found = app.find(reference)
+        except TopologyError as error:
+            yield Finding(app.source_map.find(path), "import", str(error))
+            continue
+        if not callable(found):
+            message = f"{reference!r} is of type {type(found).__name__}; expected a function"
+            yield Finding(app.source_map.find(path), "not-callable", message)
+        elif _is_asynchronous(found):
+            message = (
+                f"{reference!r} is declared with `async def`: a call returns a coroutine, which is "
+                f"not its result and counts as true; expected a function that returns its result"
+            )
+            yield Finding(app.source_map.find(path), "asynchronous", message)
+
+
+def _is_asynchronous(function: Any) -> bool:
+    called = getattr(function.__class__, "__call__", None)  # noqa: B004 - it is callable
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, called)
+    )
+
+
+def _function_references(app: LoadedApp) -> Iterator[tuple[Path, str]]:
+    for name, source in app.spec.sources.items():
+        if source.timestamp is not None:
+            yield ("sources", name, "timestamp"), source.timestamp
+    for name, stream in app.spec.streams.items():
+        for i, step in enumerate(stream.steps):
+            for place, reference in step.functions.items():
+                yield ("streams", name, "steps", i, *place), reference
+        for branch, predicate in stream.predicates.items():
+            yield ("streams", name, "branch", branch), predicate
+        for i, sink in stream.sinks:
+            if sink.topic_from is not None:
+                yield ("streams", name, "to", i, "topic_from"), sink.topic_from
+        for i, table in stream.tables:
+            if table.row is not None:
+                yield ("streams", name, "to", i, "row"), table.row
+
+
+def _serdes(app: LoadedApp) -> Iterator[Finding]:
+    wanted: list[tuple[Path, str | None]] = []
+    for name, source in app.spec.sources.items():
+        wanted.append((("sources", name, "key"), source.key))
+        wanted.append((("sources", name, "value"), source.value))
+    for name, stream in app.spec.streams.items():
+        for i, sink in enumerate(stream.to):
+            wanted.append((("streams", name, "to", i, "key"), sink.key))
+            wanted.append((("streams", name, "to", i, "value"), sink.value))
+    for path, serde in wanted:
+        if serde is None:
+            continue
+        try:
+            app.serde(serde)
+        except TopologyError as error:
+            yield Finding(app.source_map.find(path), "serde", str(error))
+
+
+def _ends(app: LoadedApp) -> Iterator[Finding]:
+    """Find what leads nowhere."""
+    streams = app.spec.streams.values()
+    read = {parent for stream in streams for parent in stream.from_}
+    read |= {other for stream in streams for _, other in stream.joined}
+    for name in app.spec.sources:
+        if name not in read and not app.problems:
+            yield Finding(
+                app.source_map.find(("sources", name, KEY)),
+                "unread-source",
+                f"source {name!r} is read by no stream; it will not be consumed",
+                Severity.WARNING,
+            )
+    for name, stream in app.spec.streams.items():
+        acts = any(step.operator in SIDE_EFFECTS for step in stream.steps)
+        if name not in read and not (stream.to or stream.branch or acts):
+            yield Finding(
+                app.source_map.find(("streams", name, KEY)),
+                "no-sink",
+                f"stream {name!r} has no topic or table to go to, no peek or process, and no "
+                f"stream reads it; its records are dropped. Give it a `to`",
+                Severity.WARNING,
+            )
+        for branch in stream.branch_names:
+            if branch not in read and not app.problems:
+                yield Finding(
+                    app.source_map.find(_branch_path(name, stream, branch)),
+                    "no-sink",
+                    f"branch {branch!r} of stream {name!r} is read by no stream; its records are "
+                    f"dropped",
+                    Severity.WARNING,
+                )
+
+
+def _parts(app: LoadedApp) -> Iterator[Finding]:
+    """Find sub-topologies whose transactional ids would be wrong."""
+    spec = app.spec
+    if not spec.streams and not app.problems:
+        message = "the topology declares no stream; declare at least one"
+        yield Finding(app.source_map.find(("streams",)), "no-stream", message)
+    taken: set[str] = set()
+    for part in connected_parts(spec):
+        name = name_of_part(spec, part)
+        given = [source for source in part.sources if spec.sources[source].name]
+        first: Path = ("streams", part.streams[0], KEY) if part.streams else ()
+        place = app.source_map.find(("sources", given[0], "name") if given else first)
+        if len({spec.sources[source].name for source in given}) > 1:
+            names = ", ".join(f"{source}: {spec.sources[source].name!r}" for source in given)
+            yield Finding(
+                place,
+                "sub-topology",
+                f"the sources of one sub-topology give it different names ({names}); keep one",
+            )
+        if name in taken and part.streams:
+            yield Finding(
+                place,
+                "sub-topology",
+                f"there are two sub-topologies named {name!r}, which would share transactional "
+                f"ids; give the source of one another name:",
+            )
+        taken.add(name)
+        try:
+            refuse_reserved_name(name)
+        except TopologyError as error:
+            yield Finding(place, "name", str(error))
+
+
+def _branch_path(name: str, stream: StreamSpec, branch: str) -> Path:
+    if stream.branch.get(DEFAULT_BRANCH) == branch and branch not in stream.predicates:
+        return ("streams", name, "branch", DEFAULT_BRANCH)
+    return ("streams", name, "branch", branch, KEY)

@@ -1,0 +1,50 @@
+"""Aggregates under a new key of records that replace earlier ones, which would count twice.
+
+Under its own key a row stands for the one before it. Under another key nothing takes the old one
+back: a row that moves from one group to another stays in the first, and one that stays is counted
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.topology.lowering.replacements import Changes, known_changes
+from eosframework.topology.spec.loaded import Finding, LoadedApp
+from eosframework.topology.spec.step_spec import StepSpec
+
+ADDS_UP = frozenset({"count", "sum"})
+"""Folds that are wrong for every record that comes again. Of a window's results, which do not move,
+others may be right: the greatest is."""
+
+
+def change_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about aggregates of changes, of a topology without other errors."""
+    known = known_changes(app.spec).along
+    for name, stream in app.spec.streams.items():
+        for i, step in enumerate(stream.steps):
+            changes = known[name][i]
+            if changes is not None and _counts_twice(step, changes):
+                place = app.source_map.find(("streams", name, "steps", i, step.operator))
+                yield Finding(place, "moved-row", _message(name, step, changes))
+
+
+def _counts_twice(step: StepSpec, changes: Changes) -> bool:
+    if step.aggregates is None or changes.moved is None or changes.is_final:
+        return False
+    return changes.window is None or step.operator in ADDS_UP
+
+
+def _message(name: str, step: StepSpec, changes: Changes) -> str:
+    what = f"stream {name!r}: {step.operator} folds the changes of {changes.of} under another key"
+    if changes.window is not None:
+        return (
+            f"{what} ({changes.moved}): a window's result goes on with each change, and every one "
+            f"would be added. Let each window go on once, with emit: close"
+        )
+    return (
+        f"{what} ({changes.moved}): nothing takes a row's old value back, so a row that changes "
+        f"counts once more, and one whose new key changes counts in both groups. Fold under the "
+        f"table's own key; or, where each change is to count, make the records to be counted in a "
+        f"flat_map or process, or read the topic as a stream"
+    )

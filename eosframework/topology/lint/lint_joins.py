@@ -1,0 +1,201 @@
+"""What is wrong with the tables and joins of a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.errors import TopologyError
+from eosframework.serialization.references import closest
+from eosframework.topology.lowering.lowering import lower
+from eosframework.topology.lowering.parts import carriers_of_branches, in_order
+from eosframework.topology.spec.join_spec import JoinSpec
+from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.tabular import is_global, is_table, tables_along
+from eosframework.topology.spec.topology_spec import TopologySpec
+
+
+def join_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about tables and joins."""
+    yield from _sources(app)
+    yield from _from_global_tables(app)
+    known = {*app.spec.sources, *app.spec.streams, *carriers_of_branches(app.spec)}
+    in_cycle = set(in_order(app.spec)[1])
+    for name, stream in app.spec.streams.items():
+        along = tables_along(app.spec, stream)
+        for i, step in enumerate(stream.steps):
+            if step.join is None:
+                continue
+            path: Path = ("streams", name, "steps", i, "join")
+            place = app.source_map.find((*path, "with"))
+            other = step.join.with_
+            if other in app.unread or name in in_cycle:
+                continue
+            if other not in known:
+                yield Finding(
+                    place,
+                    "unknown-stream",
+                    f"stream {name!r} is joined with {other!r}, which is no source, stream or "
+                    f"branch; declared are {', '.join(sorted(known - {name}))}"
+                    f"{closest(other, known)}",
+                )
+                continue
+            for message in _fit(app.spec, name, i, step.join, is_row=along[i]):
+                yield Finding(app.source_map.find(path), "join", f"stream {name!r} {message}")
+            yield from _serdes(app, step.join, path)
+
+
+def _sources(app: LoadedApp) -> Iterator[Finding]:
+    for name, source in app.spec.sources.items():
+        if source.global_ and source.is_table:
+            setting = "history" if source.history is not None else "table"
+            yield Finding(
+                app.source_map.find(("sources", name, setting)),
+                "global-table",
+                f"source {name!r} is a global table, of which each process has the rows as they "
+                f"are now; leave out {setting}:, or leave out global:",
+            )
+        elif source.global_ and (source.timestamp is not None or source.on_error is not None):
+            setting = "on_error" if source.timestamp is None else "timestamp"
+            yield Finding(
+                app.source_map.find(("sources", name, setting)),
+                "global-table",
+                f"source {name!r} is a global table; {setting}: has no meaning for it, since its "
+                f"rows have no part in the order of records and are decoded when they are looked "
+                f"up. Leave it out",
+            )
+
+
+def _from_global_tables(app: LoadedApp) -> Iterator[Finding]:
+    for name, stream in app.spec.streams.items():
+        for i, parent in enumerate(stream.from_):
+            if is_global(app.spec, parent):
+                yield Finding(
+                    app.source_map.find(("streams", name, "from", i)),
+                    "global-table",
+                    f"stream {name!r} reads {parent!r}, which is a global table: every process "
+                    f"has all of it, so each record would be processed by each of them. Join with "
+                    f"it, or declare the topic once more as a source of its own",
+                )
+
+
+def _fit(
+    spec: TopologySpec, stream: str, at: int, join: JoinSpec, *, is_row: bool
+) -> Iterator[str]:
+    """Yield what does not fit between both sides of a join."""
+    other = join.with_
+    if join.is_within:
+        if is_global(spec, other):
+            yield f"is joined within a time with global table {other!r}; leave out within:"
+        elif is_table(spec, other) and other in spec.sources:
+            yield (
+                f"is joined within a time with table {other!r}, whose rows stay current until they "
+                f"change; leave out within:, and state history: at the table to find the row of "
+                f"the record's time"
+            )
+        return
+    if is_global(spec, other):
+        if join.kind == "outer":
+            yield _no_outer(other)
+        return
+    if not is_table(spec, other):
+        yield (
+            f"is joined with {other!r}, which is a stream: no row of it is current. State within: "
+            f"10m, or make it a table (table: true at its source, or an aggregate)"
+        )
+        return
+    if join.key is not None:
+        yield (
+            f"looks for rows of table {other!r} by a key of its own, which another task may have; "
+            f"give the records that key with group_by, or make the table global: true"
+        )
+    if not is_row:
+        if join.kind == "outer":
+            yield _no_outer(other)
+        return
+    own, others = _origins(spec, stream, at), _origins(spec, other)
+    if own & others:
+        yield f"is joined with {other!r}, which has its rows from the same table; use map_values"
+    yield from _late_tables(spec, own | others)
+    yield from _expiring_tables(spec, own | others)
+
+
+def _no_outer(other: str) -> str:
+    return (
+        f"is outer joined with table {other!r}; a row that no record meets has no time at which "
+        f"it would go on. Use left or inner"
+    )
+
+
+def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
+    """Yield the tables of a join of tables that tell only at a commit that they changed."""
+    for name in sorted(origins):
+        steps = spec.streams[name].steps if name in spec.streams else ()
+        if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
+            yield f"joins tables, and that of {name!r} goes on at commits only; give it emit: each"
+
+
+def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
+    """Yield the tables of a join of tables whose rows go without a change that would tell."""
+    for name in sorted(origins):
+        steps = spec.streams[name].steps if name in spec.streams else ()
+        has_ttl = any(step.aggregates is not None and step.aggregates.ttl for step in steps)
+        if has_ttl or (name in spec.sources and spec.sources[name].ttl is not None):
+            yield (
+                f"joins tables, and rows of {name!r} expire without a change that would delete "
+                f"what was made of them; leave out its ttl, or join a stream with it"
+            )
+
+
+def _origins(
+    spec: TopologySpec, name: str, before: int | None = None, seen: frozenset[str] = frozenset()
+) -> set[str]:
+    """Return the sources and aggregates that a table has its rows from.
+
+    Args:
+        spec: of the application.
+        name: of the table.
+        before: only up to this step of it.
+        seen: tables on the way here.
+    """
+    declared = spec.streams.get(name)
+    if declared is None or name in seen:
+        return {name}
+    found = _origins(spec, declared.from_[0], None, seen | {name})
+    for step in declared.steps[:before]:
+        if step.aggregates is not None:
+            found = {name}
+        elif step.join is not None and not step.join.is_within:
+            found = found | _origins(spec, step.join.with_, None, seen | {name})
+    return found
+
+
+def key_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the joins whose keys do not compare, of a topology without other errors."""
+    ways = lower(app).ways
+    for name, stream in app.spec.streams.items():
+        key = ways[stream.from_[0]].key
+        for i, step in enumerate(stream.steps):
+            if step.group_by is not None:
+                key = step.group_by.key or key
+            if step.join is None or is_global(app.spec, step.join.with_):
+                continue
+            other = ways[step.join.with_].key
+            if key != other:
+                yield Finding(
+                    app.source_map.find(("streams", name, "steps", i, "join", "with")),
+                    "join-key",
+                    f"stream {name!r} has {key} keys and {step.join.with_!r} has {other} keys; "
+                    f"equal keys have to be equal bytes, in the same partition. State the same "
+                    f"key: for both, or give one of them another key with group_by",
+                )
+
+
+def _serdes(app: LoadedApp, join: JoinSpec, path: Path) -> Iterator[Finding]:
+    for setting in ("value", "with_value"):
+        serde = getattr(join, setting)
+        if serde is None:
+            continue
+        try:
+            app.serde(serde)
+        except TopologyError as error:
+            yield Finding(app.source_map.find((*path, setting)), "serde", str(error))

@@ -1,0 +1,167 @@
+"""What is wrong with serdes whose schemas are in a registry.
+
+Only topics that others share have them: what the application keeps or sends to itself is written
+by the values' models, so that reading it takes no registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eosframework.errors import TopologyError
+from eosframework.serialization.schemas import Format, Registered
+from eosframework.topology.lowering.lowering import Lowered, lower
+from eosframework.topology.lowering.sink_tables import own_topics
+from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
+from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.tabular import is_global
+from eosframework.topology.spec.topology_spec import SinkSpec, SourceSpec, StreamSpec
+
+
+def schema_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about single declarations."""
+    for name, stream in app.spec.streams.items():
+        for i, step in enumerate(stream.steps):
+            for path, serde in _stated_inside(step):
+                if (declared := _registered(serde)) is not None:
+                    yield Finding(
+                        app.source_map.find(("streams", name, "steps", i, step.operator, *path)),
+                        "schema",
+                        f"stream {name!r}: {declared} stands where values stay inside the "
+                        f"application, which takes no registry; state json or "
+                        f"{declared.model or declared.message or 'module:Model'}",
+                    )
+        for i, sink in stream.sinks:
+            yield from _written(app, name, i, sink)
+
+
+def kept_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return what cannot be kept as it came, of a topology without other errors."""
+    lowered = lower(app)
+    for name, source in app.spec.sources.items():
+        yield from _tables(app, name, source)
+    for name, stream in app.spec.streams.items():
+        ways = [lowered.ways[parent] for parent in stream.from_]
+        values, keys = [way.value for way in ways], [way.key for way in ways]
+        yield from _unwritable_default(app, lowered, name, stream)
+        waits = [s.join.with_ for s in stream.steps if s.join is not None and s.join.is_within]
+        if waits or name in own_topics(app.spec) or _moves(lowered, name):
+            others = [lowered.ways[other].value for other in waits]
+            yield from _unkept(app, name, [*values, *others])
+        if any(_goes_by_key(app, step) for step in stream.steps):
+            regrouped = stream.steps and stream.steps[0].group_by is not None
+            if not regrouped:
+                yield from _keys(app, ("streams", name), f"stream {name!r}", keys)
+
+
+def _registered(serde: str | None) -> Registered | None:
+    """Return what a serde says of a registry; what cannot be read is found elsewhere."""
+    try:
+        return None if serde is None else Registered.parse(serde)
+    except TopologyError:
+        return None
+
+
+def _stated_inside(step: StepSpec) -> Iterator[tuple[Path, str | None]]:
+    if step.aggregates is not None:
+        yield ("value",), step.aggregates.value
+    if step.group_by is not None:
+        yield ("key",), step.group_by.key
+        yield ("value",), step.group_by.value
+    if step.join is not None:
+        yield ("value",), step.join.value
+        yield ("with_value",), step.join.with_value
+    if step.handler is not None:
+        for name, kept in step.handler.declared_stores.items():
+            yield ("stores", name, "key"), kept.key
+            yield ("stores", name, "value"), kept.value
+
+
+def _written(app: LoadedApp, stream: str, i: int, sink: SinkSpec) -> Iterator[Finding]:
+    for part in ("key", "value"):
+        declared = _registered(getattr(sink, part))
+        place = app.source_map.find(("streams", stream, "to", i, part))
+        if declared is not None and not declared.writes:
+            yield Finding(place, "schema", _no_schema(sink.label, stream, declared))
+        elif declared is not None and sink.topic is None and declared.subject is None:
+            yield Finding(
+                place,
+                "schema",
+                f"sink {sink.label!r} of stream {stream!r} chooses its topic for each record, so "
+                f"the {part}'s subject does not follow from it; give {declared.format} a subject",
+            )
+
+
+def _unwritable_default(
+    app: LoadedApp, lowered: Lowered, name: str, stream: StreamSpec
+) -> Iterator[Finding]:
+    """Find sinks that would write as a source reads, and cannot."""
+    for i, sink in stream.sinks:
+        for part in ("key", "value"):
+            declared = _registered(getattr(lowered.ways[name], part))
+            if getattr(sink, part) is not None or declared is None:
+                continue
+            place = app.source_map.find(("streams", name, "to", i))
+            if not declared.writes:
+                yield Finding(place, "schema", _no_schema(sink.label, name, declared))
+            elif sink.topic is None:
+                yield Finding(
+                    place,
+                    "schema",
+                    f"sink {sink.label!r} of stream {name!r} chooses its topic for each record, "
+                    f"and would write each {part} as {declared}; state {part}: with a subject, or "
+                    f"one without a schema",
+                )
+
+
+def _no_schema(sink: str, stream: str, declared: Registered) -> str:
+    wanted = "schema" if declared.format is Format.AVRO else "schema or model"
+    return (
+        f"sink {sink!r} of stream {stream!r} writes {declared}, which has no schema to write with; "
+        f"give it a {wanted}"
+    )
+
+
+def _moves(lowered: Lowered, name: str) -> bool:
+    """Tell whether records of a stream go through a topic of the application's own."""
+    return any(f"{name}." in writer for writer, _ in lowered.repartitions.values())
+
+
+def _tables(app: LoadedApp, name: str, source: SourceSpec) -> Iterator[Finding]:
+    if source.is_table and not source.global_:
+        declared = _registered(source.value)
+        if declared is not None and declared.format is Format.AVRO and declared.model is None:
+            place = app.source_map.find(("sources", name, "value"))
+            yield Finding(place, "schema", _no_model(f"rows of source {name!r}", declared))
+    if source.is_table or source.global_:
+        yield from _keys(app, ("sources", name, "key"), f"table {name!r}", [source.key])
+
+
+def _unkept(app: LoadedApp, name: str, values: list[str]) -> Iterator[Finding]:
+    for declared in filter(None, map(_registered, values)):
+        if declared.format is Format.AVRO and declared.model is None:
+            place = app.source_map.find(("streams", name))
+            yield Finding(place, "schema", _no_model(f"values of stream {name!r}", declared))
+
+
+def _no_model(what: str, declared: Registered) -> str:
+    return (
+        f"{what} are kept inside the application, and are {declared}, whose maps JSON cannot keep "
+        f"as they are; give avro a model, or make the values before they are kept"
+    )
+
+
+def _goes_by_key(app: LoadedApp, step: StepSpec) -> bool:
+    joins = step.join is not None and not is_global(app.spec, step.join.with_)
+    return joins or step.needs_key
+
+
+def _keys(app: LoadedApp, path: Path, what: str, keys: list[str]) -> Iterator[Finding]:
+    for declared in filter(None, map(_registered, keys)):
+        yield Finding(
+            app.source_map.find(path),
+            "schema",
+            f"{what} goes by keys that are {declared}: their bytes hold the schema's number, so "
+            f"equal keys differ once it has a new version. Give the records another key: "
+            f"group_by, with key: string",
+        )

@@ -1,0 +1,1 @@
+"""Lowering: streams are cut into sub-topologies at repartition and table topics."""

@@ -1,0 +1,1 @@
+"""Resolution: a spec becomes a graph with functions and serdes found."""

@@ -1,0 +1,403 @@
+"""From a spec to the graph that a worker runs: functions and serdes found, nodes linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, Serde
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Emit,
+    FoldKind,
+    Function,
+    Graph,
+    Node,
+    OnError,
+    Operator,
+    Policy,
+    Processor,
+    Repartition,
+    Sink,
+    Source,
+    Step,
+    Store,
+    SubTopology,
+)
+from eosframework.topology.graph.retry_topics import again_topics, with_again
+from eosframework.topology.lint.lint import lint
+from eosframework.topology.lint.lint_batches import declared_columns
+from eosframework.topology.lowering.lowering import Lowered, Way, kept_serde, lower
+from eosframework.topology.lowering.parts import Part, connected_parts, in_order, name_of_part
+from eosframework.topology.lowering.sink_tables import own_topics, persisters, rows_serdes
+from eosframework.topology.resolve.resolve_joins import JoinResolver
+from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, StoredSpec
+from eosframework.topology.spec.loaded import LoadedApp, Severity, refusal
+from eosframework.topology.spec.process_spec import ProcessSpec
+from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
+from eosframework.topology.spec.window_spec import Window
+from eosframework.txnid import changelog_topic
+
+Nodes = list[Node]
+
+
+def resolve(topology: LoadedApp | TopologySpec) -> Graph:
+    """Return the graph of a topology.
+
+    Raises:
+        TopologyError: names every error that `lint` finds, each with its place.
+    """
+    app = topology if isinstance(topology, LoadedApp) else LoadedApp(topology)
+    findings = lint(app)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise refusal(findings)
+    return _Resolver(lower(app)).graph()
+
+
+class _Resolver:
+    """Makes the nodes of every stream and hangs them onto those it reads."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._app = app = replace(lowered.app, codecs=[])
+        self._spec = app.spec
+        self._ways = lowered.ways
+        self._repartitions = lowered.repartitions
+        self._sources: dict[str, Source] = {}
+        self._ends: dict[str, list[Nodes]] = {}
+        """By source, stream or branch: the lists to which a node that reads it is added."""
+        self._policies: dict[str, OnError] = {}
+        self._stores: dict[str, list[Store]] = {}
+        """By stream: what it keeps."""
+        self._joins = JoinResolver(app, self._ways, self._ends, self._stores, self._function)
+        self._own_topics = own_topics(app.spec)
+        self._rows: dict[str, Sink] = {}
+        """By stream: the sink of its topic of rows."""
+
+    def graph(self) -> Graph:
+        """Return the whole graph."""
+        ordered = in_order(self._spec)[0]
+        self._set_policies(ordered)
+        for name in self._spec.sources:
+            self._add_source(name)
+        for name in ordered:
+            self._add_stream(name, self._spec.streams[name])
+        self._joins.prune()
+        connected = [part for part in connected_parts(self._spec) if part.streams]
+        whole = [self._sub_topology(part) for part in connected]
+        parts = [with_again(self._spec.application, part) for part in whole if part.sources]
+        writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
+        return Graph(
+            self._spec.application,
+            tuple(parts),
+            persisters(
+                self._app,
+                self._policies,
+                {name: (sink.key, sink.value) for name, sink in self._rows.items()},
+            ),
+            (
+                *(
+                    Repartition(topic, writers[stream], partitions)
+                    for topic, (stream, partitions) in self._repartitions.items()
+                ),
+                *(own for part in parts for own in again_topics(part)),
+            ),
+            tuple(self._joins.global_tables.values()),
+            tuple(self._app.codecs),
+        )
+
+    def _set_policies(self, ordered: list[str]) -> None:
+        """Every stream of a lowered spec states the policy that holds in it."""
+        for name in ordered:
+            stream = self._spec.streams[name]
+            policy = _on_error(stream.on_error) or OnError()
+            for member in (name, *stream.branch_names):
+                self._policies[member] = policy
+
+    def _add_source(self, name: str) -> None:
+        declared = self._spec.sources[name]
+        if declared.global_:
+            self._joins.global_table(name, declared)
+            return
+        twin = next((s for s in self._sources.values() if s.topic == declared.topic), None)
+        if twin is None:
+            readers = (n for n, s in self._spec.streams.items() if name in s.from_)
+            inherited = (self._policies[reader] for reader in readers)
+            timestamp = declared.timestamp
+            twin = Source(
+                name=name,
+                topic=declared.topic,
+                key=self._app.serde_at(declared.key, declared.topic, is_key=True),
+                value=self._app.serde_at(declared.value, declared.topic),
+                timestamp=None if timestamp is None else self._function(timestamp),
+                on_error=_on_error(declared.on_error) or next(inherited, OnError()),
+            )
+        self._sources[name] = twin
+        self._ends[name] = [twin.children]
+        if declared.is_table:
+            ends = self._joins.table(name, declared, self._ends[name], twin.on_error)
+            self._ends[name] = ends
+
+    def _add_stream(self, name: str, stream: StreamSpec) -> None:
+        ends = [end for parent in stream.from_ for end in self._ends[parent]]
+        way = self._ways[stream.from_[0]]
+        view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
+        for i, declared in enumerate(stream.steps):
+            before, way = way, way.after(declared)
+            if declared.join is not None:
+                policy = self._policies[name]
+                ends, view = self._joins.join(
+                    name, f"steps[{i}]", declared.join, before, view, ends, policy
+                )
+                continue
+            step = self._step(name, i, declared, way)
+            _hang(step, ends)
+            view = self._joins.after(view, step, ends)
+            ends = [step.children]
+        self._ends[name] = ends
+        if view is not None:
+            self._joins.views[name] = view
+        way = self._ways.get(name, way)
+        for _, declared in stream.sinks:
+            _hang(self._sink(name, declared, way), ends)
+        if name in self._own_topics:
+            key, value = rows_serdes(self._spec, name, way)
+            through = SinkSpec(topic=self._own_topics[name], key=key, value=value)
+            self._rows[name] = self._sink(name, through, way)
+            _hang(self._rows[name], ends)
+        if stream.branch:
+            _hang(self._branch(name, stream), ends)
+
+    def _step(
+        self, stream: str, index: int, declared: StepSpec, way: Way
+    ) -> Step | Aggregate | Processor:
+        name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
+        if declared.handler is not None:
+            return self._processor(stream, name, declared.handler, way)
+        if declared.keyed is not None:
+            return self._keyed(stream, name, declared, declared.keyed, way)
+        return Step(
+            name=name,
+            stream=stream,
+            operator=Operator(declared.operator),
+            function=self._function(declared.function),
+            on_error=self._policies[stream],
+            columns=declared_columns(self._app, declared),
+        )
+
+    def _processor(self, stream: str, name: str, declared: ProcessSpec, way: Way) -> Processor:
+        key = self._app.serde(way.key)
+        stores = {
+            given: self._store(
+                stream,
+                f"{stream}.{given}",
+                key if kept.key is None else self._app.serde(kept.key),
+                self._app.serde(kept.value),
+                kept.version,
+                kept.upgrade,
+                kept.ttl,
+            )
+            for given, kept in declared.declared_stores.items()
+        }
+        timers = None
+        if declared.on_timer is not None:
+            timers = self._store(stream, f"{stream}.timers", key, JSON, 1, None)
+        return Processor(
+            name=name,
+            stream=stream,
+            function=self._function(declared.call),
+            on_timer=None if declared.on_timer is None else self._function(declared.on_timer),
+            stores=stores,
+            timers=timers,
+            key=key,
+            on_error=self._policies[stream],
+        )
+
+    def _store(
+        self,
+        stream: str,
+        name: str,
+        key: Serde,
+        value: Serde,
+        version: int,
+        upgrade: str | None,
+        ttl: timedelta | None = None,
+    ) -> Store:
+        store = Store(
+            name=name,
+            changelog=changelog_topic(self._spec.application, name),
+            key=key,
+            value=value,
+            version=version,
+            upgrade=None if upgrade is None else self._function(upgrade),
+            ttl_ms=None if ttl is None else milliseconds(ttl),
+        )
+        self._stores.setdefault(stream, []).append(store)
+        return store
+
+    def _keyed(
+        self, stream: str, name: str, step: StepSpec, declared: StoredSpec, way: Way
+    ) -> Aggregate:
+        aggregates = step.aggregates
+        store_name = declared.store or f"{stream}.{step.operator}"
+        upgrade = None if aggregates is None else aggregates.upgrade
+        ttl = None if aggregates is None else aggregates.ttl
+        kept = BYTES.name if aggregates is None else kept_serde(step, aggregates)
+        store = Store(
+            name=store_name,
+            changelog=changelog_topic(self._spec.application, store_name),
+            key=self._app.serde(way.key),
+            value=self._app.serde(kept),
+            version=1 if aggregates is None else aggregates.version,
+            upgrade=None if upgrade is None else self._function(upgrade),
+            window=_window(declared),
+            ttl_ms=None if ttl is None else milliseconds(ttl),
+        )
+        self._stores.setdefault(stream, []).append(store)
+        return Aggregate(
+            name=name,
+            stream=stream,
+            fold=FoldKind(step.operator),
+            functions={name: self._function(f) for name, f in declared.functions.items()},
+            store=store,
+            emit=Emit.EACH if aggregates is None else Emit(aggregates.emit),
+            on_error=self._policies[stream],
+        )
+
+    def _branch(self, stream: str, declared: StreamSpec) -> Step:
+        predicates: list[Function | None] = [
+            self._function(reference) for reference in declared.predicates.values()
+        ]
+        if len(declared.branch_names) > len(predicates):
+            predicates.append(None)
+        branches: list[tuple[Function | None, Nodes]] = []
+        for name, predicate in zip(declared.branch_names, predicates, strict=True):
+            nodes: Nodes = []
+            branches.append((predicate, nodes))
+            self._ends[name] = [nodes]
+        label = f"branch({', '.join(declared.branch_names)})"
+        return Step(
+            name=f"{stream}.{label}",
+            stream=stream,
+            operator=Operator.BRANCH,
+            function=Function(label, _chooser(predicates)),
+            on_error=self._policies[stream],
+            branches=tuple(branches),
+        )
+
+    def _sink(self, stream: str, declared: SinkSpec, way: Way) -> Sink:
+        topic: str | Function
+        if declared.topic is not None:
+            topic = declared.topic
+        else:
+            chooser = self._function(f"{declared.topic_from}")
+            topic = _restricted(chooser, declared.topics) if declared.topics else chooser
+        return Sink(
+            name=f"{stream}.to({declared.label})",
+            topic=topic,
+            key=self._sink_serde(declared, way.key, way.new_key, is_key=True),
+            value=self._sink_serde(declared, way.value, way.new_value),
+            on_error=self._policies[stream],
+        )
+
+    def _sink_serde(
+        self, declared: SinkSpec, known: str, changed: bool, *, is_key: bool = False
+    ) -> Serde:
+        """Bytes that come straight from the source need no check; all others get one."""
+        stated = declared.key if is_key else declared.value
+        name = stated or known
+        serde = self._app.serde_at(name, declared.topic, is_key=is_key, written=True)
+        return CHECKED_BYTES if serde is BYTES and (changed or stated) else serde
+
+    def _function(self, reference: str) -> Function:
+        return Function(reference, self._app.find(reference))
+
+    def _sub_topology(self, part: Part) -> SubTopology:
+        sources = tuple(
+            {id(s): s for n in part.sources if (s := self._sources[n]).children}.values()
+        )
+        topics: set[str] = {s.on_error.topic for s in sources if s.on_error.topic is not None}
+        dynamic: list[str] = []
+        for name in part.streams:
+            stream = self._spec.streams[name]
+            policy = self._policies[name]
+            own = {self._own_topics[name]} if name in self._own_topics else set[str]()
+            topics.update(own)
+            if policy.topic is not None and (stream.steps or stream.sinks or stream.branch or own):
+                topics.add(policy.topic)
+            for store in self._stores.get(name, ()):
+                if store.window is not None and store.window.late is not None:
+                    topics.add(store.window.late)
+            topics.update(step.join.late for step in stream.steps if step.join and step.join.late)
+            for _, sink in stream.sinks:
+                topics.update((sink.topic,) if sink.topic else sink.topics)
+                if sink.topic_from is not None:
+                    dynamic.append(f"{name}.to({sink.label})")
+        return SubTopology(
+            name_of_part(self._spec, part),
+            sources,
+            tuple(sorted(topics)),
+            tuple(dynamic),
+            tuple(
+                store
+                for name in (*part.sources, *part.streams)
+                for store in self._stores.get(name, ())
+            ),
+        )
+
+
+def _window(declared: StoredSpec) -> Window | None:
+    match declared:
+        case DeduplicateSpec():
+            return declared.window()
+        case KeyedSpec() if declared.window is not None:
+            return declared.window.window()
+        case _:
+            return None
+
+
+def _hang(node: Node, ends: list[Nodes]) -> None:
+    for end in ends:
+        if node not in end:
+            end.append(node)
+
+
+def _on_error(policy: str | DeadLetter | None) -> OnError | None:
+    if policy is None:
+        return None
+    if isinstance(policy, DeadLetter):
+        delays = tuple(milliseconds(delay) for delay in policy.retry)
+        replay = policy.replay or bool(delays)
+        return OnError(Policy.DEAD_LETTER, policy.dead_letter, delays, replay)
+    return OnError(Policy(policy))
+
+
+def _chooser(predicates: list[Function | None]) -> Callable[[Any], int | None]:
+    """Return what gives the index of the first branch that takes a value, or None."""
+    calls = [None if predicate is None else predicate.call for predicate in predicates]
+
+    def choose(value: Any) -> int | None:
+        for index, call in enumerate(calls):
+            if call is None or call(value):
+                return index
+        return None
+
+    return choose
+
+
+def _restricted(chooser: Function, topics: tuple[str, ...]) -> Function:
+    """Return a chooser that refuses topics that the sink does not declare."""
+    allowed, call = frozenset(topics), chooser.call
+
+    def choose(record: Any) -> str:
+        topic = call(record)
+        if topic not in allowed:
+            raise ValueError(
+                f"{chooser.name} chose topic {topic!r}; the sink declares {', '.join(topics)}"
+            )
+        return topic
+
+    return Function(chooser.name, choose)

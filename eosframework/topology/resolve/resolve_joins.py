@@ -1,0 +1,215 @@
+"""The tables and joins of a graph: what has rows, and what is joined with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, kept_name
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Function,
+    Node,
+    OnError,
+    Processor,
+    Step,
+    Store,
+)
+from eosframework.topology.graph.join_nodes import (
+    GlobalTable,
+    JoinKind,
+    JoinSide,
+    Lookup,
+    StreamJoin,
+    Table,
+    TableJoin,
+    View,
+)
+from eosframework.topology.lowering.lowering import Way
+from eosframework.topology.spec.durations import milliseconds
+from eosframework.topology.spec.join_spec import JoinSpec
+from eosframework.topology.spec.loaded import LoadedApp
+from eosframework.topology.spec.tabular import VIEW_STEPS
+from eosframework.topology.spec.topology_spec import SourceSpec
+from eosframework.txnid import changelog_topic
+
+Ends = list[list[Node]]
+"""Lists to which a node is added that takes what ends there."""
+
+
+class JoinResolver:
+    """Makes tables and joins, and knows which names are those of tables.
+
+    Args:
+        app: with the streams cut.
+        ways: what is known at the end of each source and stream.
+        ends: of each source, stream and branch made so far.
+        stores: takes those that are made, by source or stream.
+        function: finds a function by its reference.
+    """
+
+    def __init__(
+        self,
+        app: LoadedApp,
+        ways: Mapping[str, Way],
+        ends: Mapping[str, Ends],
+        stores: dict[str, list[Store]],
+        function: Callable[[str], Function],
+    ) -> None:
+        self.views: dict[str, View] = {}
+        self.global_tables: dict[str, GlobalTable] = {}
+        self._app = app
+        self._ways = ways
+        self._ends = ends
+        self._stores = stores
+        self._function = function
+        self._tables: dict[str, Table] = {}
+        """By topic."""
+        self._shown: list[tuple[Step, Ends]] = []
+
+    def global_table(self, name: str, declared: SourceSpec) -> None:
+        """Make a global table."""
+        key = self._app.serde_at(declared.key, declared.topic, is_key=True)
+        value = self._app.serde_at(declared.value, declared.topic)
+        self.global_tables[name] = GlobalTable(name, declared.topic, key, value)
+
+    def table(self, name: str, declared: SourceSpec, ends: Ends, on_error: OnError) -> Ends:
+        """Make the table of a source and return where its changes end."""
+        table = self._tables.get(declared.topic)
+        if table is None:
+            table = self._new_table(name, declared, on_error)
+            self._tables[declared.topic] = table
+            for end in ends:
+                end.append(table)
+        self.views[name] = View(name, table, (), self._app.serde(declared.key))
+        return [table.children]
+
+    def after(
+        self, view: View | None, step: Step | Aggregate | Processor, ends: Ends
+    ) -> View | None:
+        """Return the table that there is behind a step, if there is one."""
+        if isinstance(step, Aggregate):
+            kept = step.store.window is None
+            return View(step.stream, step, (), step.store.key) if kept else None
+        if view is None or isinstance(step, Processor) or step.operator not in VIEW_STEPS:
+            return None
+        self._shown.append((step, ends))
+        return view.then(step.stream, step.operator, step.function)
+
+    def prune(self) -> None:
+        """Take out the steps of tables that are only looked up: they run with each lookup."""
+        for step, ends in reversed(self._shown):
+            if not step.children:
+                for end in ends:
+                    end.remove(step)
+
+    def join(
+        self,
+        stream: str,
+        place: str,
+        declared: JoinSpec,
+        way: Way,
+        view: View | None,
+        ends: Ends,
+        on_error: OnError,
+    ) -> tuple[Ends, View | None]:
+        """Make a join, behind what ends at `ends`.
+
+        Args:
+            stream: that it is declared in.
+            place: of the step in it, for messages.
+            declared: what the user wrote.
+            way: what is known of the records before it.
+            view: the table that they are changes of, if so.
+            ends: where they end.
+            on_error: of the stream.
+
+        Returns:
+            Where its results end, and the table that they are changes of, if so.
+        """
+        name = f"{stream}.{place} join({declared.with_}, {declared.by})"
+        function = self._function(declared.by)
+        kind = JoinKind(declared.kind)
+        other = self.views.get(declared.with_)
+        if declared.is_within:
+            join = self._stream_join(stream, name, declared, way, function, on_error)
+            _hang(JoinSide(join, is_left=True), ends)
+            _hang(JoinSide(join, is_left=False), self._ends[declared.with_])
+            return [join.children], None
+        if view is not None and other is not None:
+            table_join = TableJoin(name, stream, view, other, kind, function, on_error)
+            _hang(JoinSide(table_join, is_left=True), _changes(view))
+            _hang(JoinSide(table_join, is_left=False), _changes(other))
+            return [table_join.children], View(stream, table_join, (), view.key)
+        if other is None:
+            rows = self.global_tables[declared.with_]
+            other = View(rows.name, rows, (), rows.key)
+        of = None if declared.key is None else self._function(declared.key)
+        lookup = Lookup(name, stream, other, kind, function, of, on_error)
+        _hang(lookup, ends)
+        return [lookup.children], None
+
+    def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
+        row = self._app.serde(kept_name(declared.value))
+        history_ms = None if declared.history is None else milliseconds(declared.history)
+        past = history_ms is not None
+        key = BYTES if past else self._app.serde(declared.key)
+        ttl_ms = None if declared.ttl is None else milliseconds(declared.ttl)
+        store = self._store(name, name, key, BYTES if past else row, ttl_ms)
+        return Table(f"{name}: table", name, store, row, history_ms, on_error)
+
+    def _stream_join(
+        self,
+        stream: str,
+        name: str,
+        declared: JoinSpec,
+        way: Way,
+        function: Function,
+        on_error: OnError,
+    ) -> StreamJoin:
+        others = sum(store.name.startswith(f"{stream}.join") for store in self._made(stream))
+        store = declared.store or f"{stream}.join{others + 1 if others else ''}"
+        before, after = declared.interval
+        return StreamJoin(
+            name=name,
+            stream=stream,
+            kind=JoinKind(declared.kind),
+            function=function,
+            store=self._store(stream, store, BYTES, BYTES),
+            key=self._app.serde(way.key),
+            values=(
+                self._waiting(way, declared.value),
+                self._waiting(self._ways[declared.with_], declared.with_value),
+            ),
+            before_ms=milliseconds(before),
+            after_ms=milliseconds(after),
+            grace_ms=milliseconds(declared.grace),
+            late=declared.late,
+            on_error=on_error,
+        )
+
+    def _waiting(self, way: Way, stated: str | None) -> Serde:
+        """Return the serde of values that wait: bytes that a step made are checked."""
+        serde = self._app.serde(stated or ("json" if way.new_value else kept_name(way.value)))
+        return CHECKED_BYTES if serde is BYTES and way.new_value else serde
+
+    def _store(
+        self, owner: str, name: str, key: Serde, value: Serde, ttl_ms: int | None = None
+    ) -> Store:
+        changelog = changelog_topic(self._app.spec.application, name)
+        store = Store(name, changelog, key, value, ttl_ms=ttl_ms)
+        self._made(owner).append(store)
+        return store
+
+    def _made(self, owner: str) -> list[Store]:
+        return self._stores.setdefault(owner, [])
+
+
+def _changes(view: View) -> Ends:
+    """Return where the changes of what a view shows end."""
+    assert not isinstance(view.origin, GlobalTable), "global tables are only looked up"
+    return [view.origin.children]
+
+
+def _hang(node: Node, ends: Ends) -> None:
+    for end in ends:
+        end.append(node)

@@ -1,0 +1,1 @@
+"""A topology as data, the same whether it was written in YAML or in Python."""

@@ -1,0 +1,59 @@
+"""A `process` step that keeps something, as a user wrote it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from eosframework.topology.spec.declared import Declared
+from eosframework.topology.spec.durations import Ttl
+
+
+class ProcessStoreSpec(Declared):
+    """A store of a `process` step."""
+
+    value: str = "json"
+    """Serde of the values."""
+
+    key: str | None = None
+    """Serde of the keys. Default: that of the records."""
+
+    version: int = Field(default=1, ge=1, le=255)
+    """Of the format of the values; raise it with a change that older values do not fit."""
+
+    upgrade: str | None = None
+    """module:function that takes the bytes of an older value and its version, and returns the
+    value of this version."""
+
+    ttl: Ttl = None
+    """How long a value counts: it is absent once stream time is further than this past the time
+    of the record that put it. Default: for ever."""
+
+
+class ProcessSpec(Declared):
+    """Call a function with each record, with stores of its own and timers of event time."""
+
+    call: str
+    """module:function that takes the whole record and a context, and gives records or None."""
+
+    stores: dict[str, ProcessStoreSpec | None] = Field(default_factory=dict)
+    """Stores by the names that the function uses: context.store(NAME)."""
+
+    on_timer: str | None = None
+    """module:function that takes key, time and context when a timer is due that the function has
+    set with context.set_timer(…), and gives records or None."""
+
+    @property
+    def declared_stores(self) -> dict[str, ProcessStoreSpec]:
+        """The stores, where nothing is said of one with the defaults."""
+        return {name: store or ProcessStoreSpec() for name, store in self.stores.items()}
+
+    @property
+    def functions(self) -> dict[tuple[str, ...], str]:
+        """References to all its functions, by their place within it."""
+        found: dict[tuple[str, ...], str] = {("call",): self.call}
+        if self.on_timer is not None:
+            found["on_timer",] = self.on_timer
+        for name, store in self.declared_stores.items():
+            if store.upgrade is not None:
+                found["stores", name, "upgrade"] = store.upgrade
+        return found

@@ -1,0 +1,136 @@
+"""The windows of a keyed step as a user wrote them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from eosframework.topology.spec.durations import Duration, milliseconds
+
+_KINDS = ("tumbling", "hopping", "sliding", "session")
+
+
+class WindowKind(StrEnum):
+    """How time is cut into windows."""
+
+    TUMBLING = "tumbling"
+    """[0, size), [size, 2 size), …"""
+    HOPPING = "hopping"
+    """[0, size), [every, every + size), …"""
+    SLIDING = "sliding"
+    """[t - size, t] and (t, t + size] for every record at t; both ends belong to it."""
+    SESSION = "session"
+    """Records of a key that are no further apart than size."""
+    LAST = "last"
+    """Not further back than size: of what is remembered of single records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows of one kind, in milliseconds of event time.
+
+    Args:
+        every_ms: from one start to the next, of hopping windows; else None.
+        grace_ms: how long after its end a window takes records that are late.
+        close_idle_ms: after so long without a record open windows close; None: never.
+        late: topic that takes records for which every window has closed.
+    """
+
+    kind: WindowKind
+    size_ms: int
+    every_ms: int | None = None
+    grace_ms: int = 0
+    close_idle_ms: int | None = None
+    late: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """What a store of such windows was made for; another one does not fit."""
+        every = "" if self.every_ms is None else f"/{self.every_ms}"
+        return f"{self.kind}:{self.size_ms}{every}"
+
+
+class WindowSpec(BaseModel):
+    """How the records of each key are put together by their time."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        json_schema_extra={"oneOf": [{"required": [kind]} for kind in _KINDS]},
+    )
+
+    tumbling: Duration | None = None
+    """Windows of this size, one after the other."""
+
+    hopping: Duration | None = None
+    """Windows of this size that overlap: one begins every `every`."""
+
+    every: Duration | None = None
+    """From the start of one hopping window to that of the next one."""
+
+    sliding: Duration | None = None
+    """A window for every set of records that are at most this far apart, as in Kafka Streams:
+    one ends with each record, and one begins right after it."""
+
+    session: Duration | None = None
+    """A window for records that follow each other within this time."""
+
+    grace: Duration = timedelta(0)
+    """How long after its end a window still takes records, by the time of the stream."""
+
+    late: str | None = Field(default=None, min_length=1)
+    """Topic that takes records for which every window has closed, as they came. They are counted
+    in any case."""
+
+    close_when_idle: Duration | None = None
+    """Close open windows when nothing came for this long by the clock, although the time of the
+    stream has not passed their end. Records for them that come later are late."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given = [kind for kind in _KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"a window is of exactly one kind, this one of {len(given)}; expected one of "
+                f"{', '.join(_KINDS)}"
+            )
+        if (self.hopping is None) != (self.every is None):
+            raise ValueError(
+                "hopping and every go together: {hopping: 1h, every: 10m} is a window of an hour "
+                "that begins every ten minutes"
+            )
+        if not self.size:
+            raise ValueError(f"{given[0]}: 0 is no size of a window; expected more")
+        if self.every is not None and not timedelta(0) < self.every <= self.size:
+            raise ValueError(
+                f"every has to be more than 0 and not more than the window ({self.size}): else "
+                f"there are records in no window"
+            )
+        return self
+
+    @property
+    def kind(self) -> WindowKind:
+        """The kind that was given."""
+        return WindowKind(next(kind for kind in _KINDS if getattr(self, kind) is not None))
+
+    @property
+    def size(self) -> timedelta:
+        """The size, or the gap that ends a session."""
+        return getattr(self, self.kind.value)
+
+    def window(self) -> Window:
+        """Return the windows as the operators have them."""
+        idle = self.close_when_idle
+        return Window(
+            self.kind,
+            milliseconds(self.size),
+            None if self.every is None else milliseconds(self.every),
+            milliseconds(self.grace),
+            None if idle is None else milliseconds(idle),
+            self.late,
+        )
