@@ -11,16 +11,23 @@ if TYPE_CHECKING:
         TransactionError,
         UserError,
     )
+    from eosframework.operators.handlers import Context, KeyedStore
     from eosframework.records import Record, WindowResult
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
+    from eosframework.topology.dsl.join_methods import GlobalTable
+    from eosframework.topology.dsl.keyed_streams import KeyedStream
     from eosframework.topology.dsl.streams import Stream, dead_letter
     from eosframework.topology.dsl.window_declarations import hopping, session, sliding, tumbling
 
 __all__ = [
+    "Context",
     "EosError",
+    "GlobalTable",
     "InstanceFenced",
+    "KeyedStore",
+    "KeyedStream",
     "Record",
     "RunError",
     "Serde",
@@ -41,6 +48,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Context": "operators.handlers",
+    "GlobalTable": "topology.dsl.join_methods",
+    "KeyedStore": "operators.handlers",
+    "KeyedStream": "topology.dsl.keyed_streams",
     "Record": "records",
     "Serde": "serialization.serdes",
     "Stream": "topology.dsl.streams",
