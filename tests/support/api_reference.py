@@ -88,7 +88,8 @@ def _body() -> Iterator[str]:
 
 def _alias(found: Any) -> Iterator[str]:
     yield f"### {found.name}"
-    yield f"```python\n{found.name} = {found.value}\n```"
+    value = str(found.value).replace("'", '"')
+    yield f"```python\n{found.name} = {value}\n```"
     yield from _text(found)
 
 
