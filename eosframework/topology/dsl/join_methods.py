@@ -1,4 +1,4 @@
-"""Joins of streams and tables in Python."""
+"""The join methods of streams and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GlobalTable:
-    """A topic that every process has whole; see `Topology.global_table`."""
+    """A topic that every process keeps in memory; see `Topology.global_table`."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
         self.recording = recording
@@ -24,14 +24,14 @@ class GlobalTable:
 
 
 class Joinable:
-    """What `Stream` has of joins."""
+    """The join methods of `Stream` and `KeyedStream`."""
 
     recording: Recording
     node: Node
 
     @abstractmethod
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
-        """Add a step from what a topology file would say of it."""
+        """Add a step, given as in a topology file."""
 
     def join(
         self,
@@ -41,14 +41,14 @@ class Joinable:
         how: How = "inner",
         key: FunctionLike | None = None,
     ) -> Stream:
-        """Put each record together with the row of a table; tables are joined row by row.
+        """Join each record with the row of a table; two tables are joined row by row.
 
         Args:
-            other: a table: `Topology.table`, an aggregate, a join of tables, or one of these behind
-                `filter` and `map_values`; or a global table.
-            by: takes the value and the row, which is None where there is none.
-            how: `"inner"`: only records with a row. `"left"`: all of this side. `"outer"`, of two
-                tables: all of both.
+            other: a table: `Topology.table`, an aggregate, a join of tables, or one of these
+                followed by `filter` and `map_values`; or a global table.
+            by: takes the value and the row; the row is None if there is none.
+            how: `"inner"`: only records with a row. `"left"`: all records of this side.
+                `"outer"`, for two tables: all rows of both.
             key: with a global table: takes the whole record and returns the row's key. None: the
                 record's key.
 
@@ -75,22 +75,23 @@ class Joinable:
         with_value: SerdeLike | None = None,
         store: str | None = None,
     ) -> Stream:
-        """Put each record together with those of another stream at about its time, key by key.
+        """Join each record with another stream's records of the same key that are close in time.
 
         Args:
             other: the stream.
-            by: takes this side's value and the other's; one is None where a record met nothing.
-            within: how far apart the times of two records may be that meet.
+            by: takes this side's value and the other's; one is None for a record without a match.
+            within: greatest distance between the event times of two records that match.
             before: how much earlier the other record may be. None: `within`.
-            after: how much later it may be. None: `within`.
-            grace: how long, in the time of the records, those that come late are waited for.
-            how: `"inner"`, `"left"` or `"outer"`: what goes on alone when it can meet nothing more.
-            late: topic that takes records that come when their interval is over. None: they are
-                counted only.
-            value: serde of this side's values while they wait. None: that of the source; json
-                where a step made the value.
-            with_value: serde of the other side's.
-            store: name of the store where records wait. None: that of the stream with `.join`.
+            after: how much later the other record may be. None: `within`.
+            grace: how long after the end of an interval late records are accepted, in stream time.
+            how: `"inner"`, `"left"` or `"outer"`: the sides whose records have a result even
+                without a match, once none is possible any more.
+            late: topic for records that arrive after their interval and its grace are over. None:
+                they are only counted.
+            value: serde of this side's values in the store. None: the serde of the source; json if
+                a step produced the value.
+            with_value: serde of the other side's values.
+            store: name of the store that buffers records. None: the stream's name with `.join`.
 
         Raises:
             TopologyError: the stream is of another topology, or no time is given.
@@ -119,5 +120,5 @@ class Joinable:
                 f"{caller()}: {call} was given a stream of another topology, "
                 f"{other.recording.application!r}; declare both with the same Topology"
             )
-        # Its name is known when all streams are.
+        # `flatten` sets the name of the other side, once all streams have names.
         return self.declared("join", {"with": "", **declared}, other.node)

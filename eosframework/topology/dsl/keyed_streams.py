@@ -1,4 +1,4 @@
-"""What can be done with the records of each key: `KeyedStream`, what `group_by` returns."""
+"""Operations on the records of each key: `KeyedStream`, the result of `group_by`."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ if TYPE_CHECKING:
 
 
 class Kept(TypedDict, total=False):
-    """What can be said of every operator that keeps something for each key."""
+    """Options of every aggregate."""
 
     store: str
-    """Name of the store. Default: that of the stream with that of the operator."""
+    """Name of the store. Default: the stream's name with the operator's."""
     value: SerdeLike
-    """Serde of what is kept, which is also what goes on. Default: json."""
+    """Serde of the aggregate, in the store and in the results. Default: json."""
     emit: Literal["each", "commit", "close"]
-    """What goes on: each, every change (the default); commit, the last value of each key or window
-    in a transaction; close, each window once, when it takes no more records."""
+    """When results are sent to the next step. each (the default): with every change; commit: the
+    last value of each key or window in a transaction; close: each window once, when it accepts no
+    more records."""
     ttl: DurationLike
-    """How long a value counts, by the time of the stream. Default: for ever."""
+    """Lifetime of a value, in stream time. Default: forever."""
     version: int
-    """Of the format of what is kept; raise it with a change that older values do not fit."""
+    """Version of the format of the stored values. Raise it with a change that cannot read older
+    values."""
     upgrade: FunctionLike
     """Takes the bytes of an older value and its version; returns the value of this version."""
 
 
 class KeyedStream(Joinable):
-    """Records of which those with the same key are in the same task, one after the other."""
+    """Records of which all with the same key are processed by the same task, in order."""
 
     def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
         self.recording = stream.recording
@@ -45,7 +47,7 @@ class KeyedStream(Joinable):
         self._window = window
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
-        """Add a step from what a topology file would say of it."""
+        """Add a step, given as in a topology file."""
         if self._window is not None:
             raise TopologyError(
                 f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
@@ -61,17 +63,17 @@ class KeyedStream(Joinable):
         late: str | None = None,
         close_when_idle: DurationLike | None = None,
     ) -> KeyedStream:
-        """Fold the records of each key and window by themselves.
+        """Aggregate the records of each key and window separately.
 
-        Results go on as `WindowResult`.
+        Results are `WindowResult`s.
 
         Args:
             window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
                 `session(minutes=30)`.
-            grace: how long after its end a window still takes records, by the time of the stream.
-            late: topic that takes records for which every window has closed.
-            close_when_idle: with `emit="close"`: close open windows when nothing came for so long
-                by the clock.
+            grace: how long after its end, in stream time, a window still accepts records.
+            late: topic for records for which every window has closed.
+            close_when_idle: with `emit="close"`: close open windows after so long without a record
+                by the wall clock.
         """
         given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
         options = {name: value for name, value in given.items() if value is not None}
@@ -86,13 +88,13 @@ class KeyedStream(Joinable):
         late: str | None = None,
         store: str | None = None,
     ) -> Stream:
-        """Let the first record of each key within a time go on, and none of its repetitions.
+        """Pass on the first record of each key within a time, and drop its duplicates.
 
         Args:
-            within: how far apart in time records are that count as different ones in any case.
-            by: records of a key are the same only if `by(value)` is the same. None: all are.
-            late: topic that takes records further than `within` behind the newest one.
-            store: its name. None: that of the stream with `.deduplicate`.
+            within: distance in event time from which two records are never duplicates.
+            by: two records of a key are duplicates only if `by(value)` is equal. None: all are.
+            late: topic for records older than stream time by more than `within`.
+            store: its name. None: the stream's name with `.deduplicate`.
         """
         recording = self._stream.recording
         declared = {
@@ -107,7 +109,7 @@ class KeyedStream(Joinable):
         """Count the records of each key.
 
         Args:
-            options: see `Kept`; the value is an integer unless said otherwise.
+            options: see `Kept`; the value is an integer unless stated otherwise.
         """
         return self._fold("count", {}, options)
 
@@ -135,12 +137,12 @@ class KeyedStream(Joinable):
         merge: FunctionLike | None = None,
         **options: Unpack[Kept],
     ) -> Stream:
-        """Keep `add(aggregate, value)` for each key, from `initial()` on.
+        """Keep `add(aggregate, value)` for each key, starting with `initial()`.
 
         Args:
-            initial: makes the first aggregate.
-            add: makes the next one.
-            merge: of sessions: `merge(aggregate, aggregate)` where a record joins two.
+            initial: returns the first aggregate.
+            add: returns the next aggregate.
+            merge: for sessions: `merge(aggregate, aggregate)`, when a record joins two.
             options: see `Kept`.
         """
         functions = {"initial": initial, "add": add}

@@ -1,4 +1,4 @@
-"""Stores of `process` in Python."""
+"""The stores of a `process` step."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from eosframework.topology.spec.durations import DurationLike
 
 
 class StoreOptions(TypedDict, total=False):
-    """What can be said of a store of `process`."""
+    """Options of a store of `process`."""
 
     value: SerdeLike
     """Serde of the values. Default: json."""
     key: SerdeLike
-    """Serde of the keys. Default: that of the records."""
+    """Serde of the keys. Default: the serde of the records' keys."""
     ttl: DurationLike
-    """How long a value counts, by the time of the stream. Default: for ever."""
+    """Lifetime of a value, in stream time. Default: forever."""
     version: int
-    """Of the format of the values; raise it with a change that older values do not fit."""
+    """Version of the format of the values. Raise it with a change that cannot read older values."""
     upgrade: FunctionLike
     """Takes the bytes of an older value and its version; returns the value of this version."""
 
 
 def declared_store(recording: Recording, store: SerdeLike | StoreOptions) -> dict[str, Any]:
-    """Return what a topology file would say of a store."""
+    """Return a store in the form of a topology file."""
     if not isinstance(store, dict):
         return {"value": recording.serde(store)}
     declared: dict[str, Any] = {**store}

@@ -1,4 +1,4 @@
-"""Streams as a user declares them: each operator returns a new one."""
+"""Streams: each operator returns a new one."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def dead_letter(
     """Return the policy that writes a record that cannot be processed to `topic`.
 
     Args:
-        topic: takes the record, in the same transaction as its offset.
-        retry: how long to wait before each further attempt, for example `["10s", "1m"]`; records
-            behind it do not wait. It is a dead letter when the last attempt has failed.
-        replay: the application has a topic of its own for letters that are replayed; with `retry`
-            it has one in any case.
+        topic: for the record, written in the same transaction as its offset.
+        retry: delays before each further attempt, for example `["10s", "1m"]`; later records do
+            not wait. The record becomes a dead letter when the last attempt has failed.
+        replay: create an internal topic through which dead letters are replayed; with `retry`
+            there is one in any case.
 
     Raises:
-        TopologyError: a delay is no duration.
+        TopologyError: a delay is not a duration.
     """
     policy: dict[str, Any] = {"dead_letter": topic}
     if retry:
@@ -61,48 +61,47 @@ def dead_letter(
 
 
 class Stream(Joinable):
-    """Records on their way. Each operator returns a new stream; this one stays as it is."""
+    """A stream of records. Each operator returns a new stream and leaves this one unchanged."""
 
     def __init__(self, recording: Recording, node: Node) -> None:
         self.recording = recording
         self.node = node
 
     def filter(self, function: FunctionLike) -> Stream:
-        """Keep the records for whose value `function` is true."""
+        """Keep the records for whose value `function` returns true."""
         return self._step("filter", function)
 
     def map_values(self, function: FunctionLike) -> Stream:
-        """Replace the value by `function(value)`."""
+        """Replace the value with `function(value)`."""
         return self._step("map_values", function)
 
     def flat_map_values(self, function: FunctionLike) -> Stream:
-        """Replace the record by one for each value of `function(value)`."""
+        """Replace the record with one record for each value of `function(value)`."""
         return self._step("flat_map_values", function)
 
     def peek(self, function: FunctionLike) -> Stream:
-        """Call `function(value)` and go on with the record unchanged.
+        """Call `function(value)` and pass the record on unchanged.
 
-        What it does outside of Kafka happens again when the transaction is retried.
+        Its effects outside of Kafka are repeated when the transaction is retried.
         """
         return self._step("peek", function)
 
     def map_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
-        """Replace the values of many records at once by the columns of `function(batch)`.
+        """Replace the values of a batch of records with the columns of `function(batch)`.
 
-        Stands right behind a source of JSON values, or behind other batch operators. How records
-        are cut into batches is not given: `function` must make of each row what it would make of
-        it alone.
+        Must directly follow a source of JSON values or another batch operator. The sizes of batches
+        vary: for each row, `function` must return what it would return for that row alone.
 
         Args:
             function: takes a pyarrow.RecordBatch and returns one with as many rows, whose columns
                 are the fields of the new values. Keys, times and headers stay.
             schema: the columns to read: types by name, a pydantic model or a pyarrow.Schema;
-                `_key` and `_timestamp` are those of the records. None: behind a batch operator.
+                `_key` and `_timestamp` are those of the records. None: after a batch operator.
         """
         return self._batch("map_batch", function, schema)
 
     def filter_batch(self, function: FunctionLike, *, schema: SchemaLike | None = None) -> Stream:
-        """Keep, of many records at once, those for which `function(batch)` is true.
+        """Keep the records of a batch for which `function(batch)` is true.
 
         Args:
             function: takes a pyarrow.RecordBatch and returns an array of as many booleans; null
@@ -112,15 +111,15 @@ class Stream(Joinable):
         return self._batch("filter_batch", function, schema)
 
     def select_key(self, function: FunctionLike) -> Stream:
-        """Replace the key by `function(record)`."""
+        """Replace the key with `function(record)`."""
         return self._step("select_key", function)
 
     def map(self, function: FunctionLike) -> Stream:
-        """Replace the record by `function(record)`: a Record or (key, value)."""
+        """Replace the record with `function(record)`: a Record or (key, value)."""
         return self._step("map", function)
 
     def flat_map(self, function: FunctionLike) -> Stream:
-        """Replace the record by each Record or (key, value) of `function(record)`."""
+        """Replace the record with each Record or (key, value) of `function(record)`."""
         return self._step("flat_map", function)
 
     def process(
@@ -130,14 +129,14 @@ class Stream(Joinable):
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
     ) -> Stream:
-        """Call a function with the whole record and go on with the records it gives, if any.
+        """Call a function with the whole record and pass on the records it returns, if any.
 
         Args:
             function: takes the record; with stores or timers, also a `Context`.
             stores: by the name of each store, as in `context.store(name)`, the serde of its
                 values, or its `StoreOptions`.
             on_timer: takes key, time in milliseconds and context when a timer is due that was set
-                with `context.set_timer`; gives records like the function.
+                with `context.set_timer`; returns records like the function.
         """
         if stores is None and on_timer is None:
             return self._step("process", function)
@@ -158,17 +157,17 @@ class Stream(Joinable):
         partitions: int | None = None,
         name: str | None = None,
     ) -> KeyedStream:
-        """Replace the key by `function(record)` and take the records of one key together.
+        """Replace the key with `function(record)` and bring the records of each key together.
 
-        They go through a topic of the application's own, partitioned by the new key.
+        They pass through a repartition topic, partitioned by the new key.
 
         Args:
             function: takes the whole record and returns the new key.
-            key: serde of the new key. None: that of the key before.
-            value: serde of the value on the way. None: that of the source; json where a step
-                made it.
-            partitions: of the topic on the way. None: as many as the source has.
-            name: what the topic on the way is named after. None: the stream.
+            key: serde of the new key. None: the serde of the previous key.
+            value: serde of the value in the repartition topic. None: the serde of the source; json
+                if a step produced the value.
+            partitions: of the repartition topic. None: as many as the source has.
+            name: that the repartition topic is derived from. None: the stream's name.
         """
         group = {
             "by": self.recording.reference("group_by", function),
@@ -180,11 +179,11 @@ class Stream(Joinable):
         return KeyedStream(self.declared("group_by", group))
 
     def group_by_key(self) -> KeyedStream:
-        """Take the records of one key together; where a step changed it, through a topic."""
+        """Bring the records of each key together, through a repartition topic if the key is new."""
         return KeyedStream(self)
 
     def merge(self, *others: Stream) -> Stream:
-        """Join this stream and `others` into one; each keeps its own order."""
+        """Merge this stream and `others` into one; each keeps its own order."""
         for other in others:
             if other.recording is not self.recording:
                 raise TopologyError(
@@ -195,15 +194,15 @@ class Stream(Joinable):
         return self._next(Node(caller(), parents))
 
     def named(self, name: str) -> Stream:
-        """Give the stream that ends here its name, for messages and transactional ids."""
+        """Name the stream that ends here, for messages and transactional ids."""
         self._refuse_afterthought("named")
         return self._next(Node(caller(), (self.node,), name=name))
 
     def on_error(self, policy: OnErrorLike) -> Stream:
-        """Set what happens with a record for which a step or a sink of this stream fails.
+        """Set the policy for records for which a step or a sink of this stream fails.
 
-        It covers the whole stream, from where it began or branched off; streams derived from
-        it take it over unless they say otherwise.
+        It applies to the whole stream, from its source or branch; streams derived from it inherit
+        it unless they state their own.
 
         Args:
             policy: `"fail"` (the default), `"skip"` or `dead_letter(topic)`.
@@ -218,11 +217,11 @@ class Stream(Joinable):
         default: str | None = None,
         **more: FunctionLike,
     ) -> dict[str, Stream]:
-        """Send each record on to one named stream: the first whose predicate is true.
+        """Send each record to one named stream: the first whose predicate is true.
 
         Args:
             branches: predicate on the value by the name of its stream; also as keywords.
-            default: name of the stream of records that no predicate took. None: drop them.
+            default: name of the stream for the remaining records. None: drop them.
             more: as `branches`.
 
         Returns:
@@ -236,10 +235,10 @@ class Stream(Joinable):
         return streams
 
     def split(self, *predicates: FunctionLike) -> tuple[Stream, ...]:
-        """Send each record on to the first stream whose predicate is true.
+        """Send each record to the first stream whose predicate is true.
 
         Returns:
-            One stream for each predicate on the value, then that of the records left.
+            One stream for each predicate on the value, then the stream of the remaining records.
         """
         self._refuse_second_branch()
         return tuple(self._branch(predicate, None) for predicate in (*predicates, None))
@@ -256,10 +255,10 @@ class Stream(Joinable):
 
         Args:
             targets: each a topic, or a function that takes the whole record and returns one.
-            topics: what such a function can choose; where given, it can choose no other.
-            key: serde of the key. None: that of the source.
-            value: serde of the value. None: that of the source.
-            name: what the sink goes by in messages.
+            topics: that such a function may return; if given, any other topic is an error.
+            key: serde of the key. None: the serde of the source.
+            value: serde of the value. None: the serde of the source.
+            name: of the sink in messages.
         """
         place = caller()
         if not targets:
@@ -288,19 +287,19 @@ class Stream(Joinable):
         value: SerdeLike | None = None,
         on_error: Literal["fail", "skip", "dead_letter"] | None = None,
     ) -> None:
-        """Write the stream into a table of the database, each record once.
+        """Write the stream to a table of the database, each record once.
 
-        Several tables of one stream take a record in one transaction.
+        Several tables of one stream are written in one database transaction per record.
 
         Args:
-            table: its name, with its schema before a dot where it has one.
+            table: its name, with its schema before a dot if it has one.
             mode: `"append"`, `"upsert"`, or `"upsert_delete"`: a null value deletes its row.
-            keys: columns that tell rows apart, for both kinds of upsert.
+            keys: columns that identify a row, for both kinds of upsert.
             row: takes the whole record and returns its row, a list of rows or None; a row is a
                 dict or a model. None: the record's value is the row.
             model: pydantic model with the columns, from which `apply` creates the table.
-            key: serde of the key on the way to the database. None: that of the source.
-            value: serde of the value on the way. None: the model's, or that of the source.
+            key: serde of the key in the topic that the table writer reads. None: the source's.
+            value: serde of the value in that topic. None: the model's, or the source's.
             on_error: for a row that the database refuses. None: as the stream.
         """
         place = caller()
@@ -329,7 +328,7 @@ class Stream(Joinable):
         return self.declared(operator, self.recording.reference(operator, function))
 
     def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
-        """Add a step from what a topology file would say of it."""
+        """Add a step, given as in a topology file."""
         try:
             step = StepSpec.model_validate({operator: declared})
         except ValidationError as error:
@@ -368,10 +367,10 @@ class Stream(Joinable):
 
 
 def policy_of(policy: Any) -> OnErrorLike | None:
-    """Return a policy as the spec has it.
+    """Return a policy in the form of the spec.
 
     Raises:
-        TopologyError: it is none.
+        TopologyError: it is not a policy.
     """
     if policy is None or isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
         return policy

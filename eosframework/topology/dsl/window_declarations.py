@@ -1,4 +1,4 @@
-"""Windows as they are declared in Python."""
+"""The windows of keyed streams."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from eosframework.topology.spec.window_spec import WindowSpec
 
 
 def tumbling(size: DurationLike | None = None, **parts: float) -> WindowSpec:
-    """Windows of one size, one after the other.
+    """Return windows of one size, one after the other.
 
     Args:
         size: a timedelta, or as in `"1h"`.
-        parts: what a timedelta takes, instead of a size: `hours=1`.
+        parts: arguments of a timedelta, instead of a size: `hours=1`.
     """
     return window_of({"tumbling": _duration(size, parts)})
 
 
 def hopping(size: DurationLike | None = None, *, every: DurationLike, **parts: float) -> WindowSpec:
-    """Windows of one size that overlap.
+    """Return windows of one size that overlap.
 
     Args:
         size: a timedelta, or as in `"1h"`.
-        every: from the start of one to that of the next.
-        parts: what a timedelta takes, instead of a size: `hours=1`.
+        every: from the start of one window to the start of the next.
+        parts: arguments of a timedelta, instead of a size: `hours=1`.
     """
     return window_of({"hopping": _duration(size, parts), "every": every})
 
 
 def sliding(size: DurationLike | None = None, **parts: float) -> WindowSpec:
-    """A window for every set of records that are at most a time apart, as in Kafka Streams.
+    """Return a window for every set of records at most `size` apart, as in Kafka Streams.
 
     Args:
-        size: that time: a timedelta, or as in `"5m"`.
-        parts: what a timedelta takes, instead of a size: `minutes=5`.
+        size: a timedelta, or as in `"5m"`.
+        parts: arguments of a timedelta, instead of a size: `minutes=5`.
     """
     return window_of({"sliding": _duration(size, parts)})
 
 
 def session(gap: DurationLike | None = None, **parts: float) -> WindowSpec:
-    """A window for records that follow each other within a time.
+    """Return windows of records that are at most `gap` apart from one to the next.
 
     Args:
-        gap: that time: a timedelta, or as in `"30m"`.
-        parts: what a timedelta takes, instead of a gap: `minutes=30`.
+        gap: a timedelta, or as in `"30m"`.
+        parts: arguments of a timedelta, instead of a gap: `minutes=30`.
     """
     return window_of({"session": _duration(gap, parts)})
 
 
 def window_of(declared: Mapping[str, Any]) -> WindowSpec:
-    """Return windows from what a topology file would say of them.
+    """Return windows, given as in a topology file.
 
     Raises:
-        TopologyError: they make no sense.
+        TopologyError: the options contradict each other.
     """
     try:
         return WindowSpec.model_validate(declared)

@@ -1,4 +1,4 @@
-"""In what a topology differs from the one that ran, and what that asks for."""
+"""The differences between a topology and the one that ran before."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Change:
     Args:
         change: name of the rule.
         kind: sub-topology, store or topic.
-        name: of that.
-        found: what differs, in words.
+        name: of the sub-topology, store or topic.
+        found: the difference, in words.
     """
 
     change: str
@@ -33,26 +33,26 @@ class Change:
 
     @property
     def subject(self) -> str:
-        """What is changed."""
+        """The kind and name of the changed thing."""
         return f"{self.kind} {self.name}"
 
     @property
     def verdict(self) -> Verdict:
-        """What it asks for."""
+        """The procedure that the change needs."""
         return rules()[self.change].verdict
 
     @property
     def why(self) -> str:
-        """What would happen otherwise."""
+        """The reason for the verdict."""
         return rules()[self.change].why
 
     @property
     def next(self) -> str:
-        """What to do."""
+        """The steps to take."""
         return rules()[self.change].next
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return the change as plain data, for JSON."""
         return {
             "change": self.change,
             "subject": self.subject,
@@ -70,13 +70,13 @@ def changes_between(
     partitions: Mapping[str, int],
     upgradable: Collection[str],
 ) -> list[Change]:
-    """Return what differs, what asks for most first.
+    """Return the differences, the most demanding first.
 
     Args:
-        before: what ran.
-        now: what is to run.
+        before: the topology that ran.
+        now: the topology to run.
         partitions: of the topics that exist.
-        upgradable: stores for which `now` declares how older values are read.
+        upgradable: stores for which `now` declares an upgrade of older values.
     """
     found = [
         *_moved(before.parts, now.parts),
@@ -147,7 +147,7 @@ def _of_store(
 
 
 def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterator[tuple[str, str]]:
-    """Give the rules that are broken where a store's bytes would be read as something else."""
+    """Yield the rules that are violated because a store's bytes would be read as something else."""
 
     def was(what: str, of_old: object, of_new: object) -> str:
         return f"{what} {of_new}, before {of_old}"

@@ -1,4 +1,4 @@
-"""The topics whose records meet in a store, so that their keys must be partitioned alike."""
+"""The sets of topics that must be co-partitioned because their records use the same store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from eosframework.topology.graph.walk import AnyNode, followers_of
 
 
 def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
-    """Return the sets of topics of which two or more reach the same store.
+    """Return the sets of two or more topics whose records reach the same store.
 
-    A store is divided by partition, so a key that two topics have in different partitions is two
-    keys. Topics of the application's own are among them. Those of a merge that keeps nothing are
-    not: no result depends on where a key is.
+    A store is divided by partition, so a key that two topics have in different partitions would
+    have two entries. Repartition topics are included. Topics that are merged without a store are
+    not: no result depends on the partition of a key.
     """
     reached: dict[str, set[str]] = defaultdict(set)
     for source in part.sources:
@@ -35,7 +35,7 @@ def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
 
 
 def _stores_behind(source: Source) -> Iterator[Store]:
-    """Yield every store that a record of `source` can change or look into."""
+    """Yield every store that a record of `source` can change or look up."""
     seen: set[int] = set()
     todo: list[AnyNode] = [source]
     while todo:

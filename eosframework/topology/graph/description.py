@@ -1,4 +1,4 @@
-"""A graph for people and tools: as data, as text, as a mermaid diagram."""
+"""Descriptions of a graph: as data, as text, as a mermaid diagram."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Partitions = Mapping[str, int]
 
 
 Leases = Mapping[str, Sequence[str]]
-"""Transactional ids by sub-topology, where they are leased."""
+"""Leased transactional ids, by sub-topology."""
 
 
 def describe(
@@ -43,10 +43,10 @@ def describe(
     """Return the graph as plain data.
 
     Args:
-        graph: what `resolve` gave.
+        graph: the result of `resolve`.
         partitions: number of partitions by source topic, where they are known.
         leases: the ids that tasks have; None: they are derived.
-        partitions_per_producer: how many share a derived id.
+        partitions_per_producer: number of partitions that share a derived id.
 
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
@@ -73,7 +73,7 @@ def as_text(
     *,
     partitions_per_producer: int = 1,
 ) -> str:
-    """Return the graph as indented text: what reads what, in order."""
+    """Return the graph as indented text, from sources to sinks."""
     lines = [f"application {graph.application}"]
     described = describe(graph, partitions, leases, partitions_per_producer=partitions_per_producer)
     for part in described["sub_topologies"]:
@@ -283,7 +283,7 @@ def _describe_policy(policy: OnError) -> dict[str, Any]:
 def _text_of(
     node: AnyNode, depth: int, shown: set[int], policy: OnError | None = None
 ) -> Iterator[str]:
-    """Write a node and what follows; its policy only where it is not that of the one before."""
+    """Yield the lines of a node and its followers; the policy only where it changes."""
     again = " (merged, as above)" if id(node) in shown else ""
     ending = "" if node.on_error == policy else f", on error: {_policy_label(node.on_error)}"
     yield f"{'  ' * depth}{_text_label(node)}{again or ending}"
@@ -386,5 +386,5 @@ class _Ids:
         self._letter = letter
 
     def of(self, thing: object) -> str:
-        """Return the name of one thing."""
+        """Return the short name of an object."""
         return self.known.setdefault(thing, f"{self._letter}{len(self.known)}")

@@ -1,4 +1,4 @@
-"""Tables and joins as plain data."""
+"""Descriptions of tables and joins as plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eosframework.topology.graph.walk import AnyNode
 
 
 def described_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
-    """Return what the tables and joins among nodes do, each once."""
+    """Return a description of each table and join among `nodes`, each once."""
     joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
     found = {id(j): j for j in joins if isinstance(j, Table | Lookup | TableJoin | StreamJoin)}
     return [
@@ -33,7 +33,7 @@ def described_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
 
 
 def described_global_table(table: GlobalTable) -> dict[str, Any]:
-    """Return what a global table reads."""
+    """Return the description of a global table."""
     return {
         "name": table.name,
         "topic": table.topic,

@@ -1,4 +1,4 @@
-"""Tables and joins in a graph."""
+"""The tables and joins of a graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JoinKind(StrEnum):
-    """Which records and rows have a result although there is nothing on the other side."""
+    """The kind of a join: which sides have results even without a match."""
 
     INNER = "inner"
     LEFT = "left"
@@ -29,13 +29,13 @@ class JoinKind(StrEnum):
 
     @property
     def needs(self) -> tuple[bool, bool]:
-        """Whether a result needs a left side, and a right one."""
+        """True, for left and right, if a result needs that side."""
         return self is not JoinKind.OUTER, self is JoinKind.INNER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalTable:
-    """A topic that each process of the application has whole, in memory."""
+    """A topic that each process of the application keeps in memory."""
 
     name: str
     topic: str
@@ -45,12 +45,12 @@ class GlobalTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Keeps the rows of a topic: for each key its last value, or all of a stated time.
+    """Keeps the rows of a topic: for each key its last value, or all values of a period.
 
     Args:
-        row: serde of the rows; the store's where it has no past.
-        history_ms: how far back rows are known; None: the current ones only.
-        children: nodes that take the changes of its rows.
+        row: serde of the rows; without history also of the store.
+        history_ms: how long earlier versions of rows are kept; None: current rows only.
+        children: nodes that receive the changes of its rows.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def emit(self) -> Emit:
-        """Changes go on at once."""
+        """Changes are sent on at once."""
         return Emit.EACH
 
 
@@ -73,7 +73,7 @@ class View:
 
     Args:
         name: of the source or stream, for messages.
-        origin: what has the rows.
+        origin: the node that stores the rows.
         steps: filters and maps in order; they run at each lookup.
         key: serde of the keys.
     """
@@ -109,11 +109,11 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableJoin:
-    """A table whose rows are made from the rows of two others.
+    """A table whose rows are computed from the rows of two others.
 
     Args:
         function: takes the left and the right row.
-        children: nodes that take the changes of its rows.
+        children: nodes that receive the changes of its rows.
     """
 
     name: str
@@ -132,13 +132,13 @@ class StreamJoin:
 
     Args:
         function: takes the left and the right value.
-        store: where records wait; of bytes.
+        store: buffer for records, of bytes.
         key: serde of the keys.
         values: serdes of the left and the right values.
         before_ms: how much earlier than a left record a right one may be.
         after_ms: how much later.
-        grace_ms: how long records that come out of order are waited for.
-        late: topic that takes records that come when their interval is over.
+        grace_ms: how long after the end of an interval late records are accepted.
+        late: topic for records that arrive after their interval and its grace are over.
     """
 
     name: str
@@ -157,25 +157,25 @@ class StreamJoin:
 
     @property
     def keeps_unpaired(self) -> tuple[bool, bool]:
-        """Whether left, and right records that meet nothing have a result."""
+        """True, for left and right, if a record without a match has a result."""
         return self.kind is not JoinKind.INNER, self.kind is JoinKind.OUTER
 
     @property
     def emit(self) -> Emit:
-        """Whether there is something that goes on when an interval is over."""
+        """CLOSE if records without a match have results once their interval is over."""
         return Emit.EACH if self.kind is JoinKind.INNER else Emit.CLOSE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinSide:
-    """One of the two ways into a join, behind what it takes its records or changes from."""
+    """One of the two inputs of a join; it follows the node whose records or changes it takes."""
 
     join: TableJoin | StreamJoin
     is_left: bool
 
     @property
     def name(self) -> str:
-        """What it goes by in messages."""
+        """Name of the side in messages."""
         return f"{self.join.name}, {'left' if self.is_left else 'right'}"
 
     @property
@@ -185,14 +185,14 @@ class JoinSide:
 
     @property
     def on_error(self) -> OnError:
-        """That of the join."""
+        """The policy of the join."""
         return self.join.on_error
 
     @property
     def children(self) -> list[Node]:
-        """What takes the results of either side."""
+        """Nodes that receive the results of either side."""
         return self.join.children
 
 
 Joins = Table | Lookup | JoinSide
-"""The nodes of this module that follow others."""
+"""The nodes of this module that can follow other nodes."""

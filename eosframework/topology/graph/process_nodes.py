@@ -1,4 +1,4 @@
-"""Functions of `process` that keep something, in a graph."""
+"""The nodes of `process` steps with stores or timers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Processor:
         function: takes the whole record and a context.
         on_timer: takes key, time and the context; None: there are no timers.
         stores: by the names that the functions use.
-        timers: what is to be called when; None: there are no timers.
+        timers: store of pending timers; None: there are no timers.
         key: serde of the records' keys.
-        children: nodes that take the records that the functions give.
+        children: nodes that receive the records that the functions return.
     """
 
     name: str
@@ -37,5 +37,5 @@ class Processor:
 
     @property
     def emit(self) -> Emit:
-        """Timers are called when stream time has come to them, as windows close."""
+        """CLOSE with timers: like windows, they fire when stream time passes their time."""
         return Emit.EACH if self.timers is None else Emit.CLOSE

@@ -1,8 +1,8 @@
-"""Topics in which records wait for another attempt, or come back as replayed dead letters.
+"""Internal topics for retries and replays of failed records.
 
 Each belongs to one source, has its partitions and is read by the same task through the same steps.
-A sub-topology that remembers has none: what a record meets there depends on what came before it,
-and a record that comes again comes at another time.
+A sub-topology with state has none: its results depend on the order of records, and a retried record
+arrives at another position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eosframework.txnid import replay_topic, retry_topic
 
 
 def with_again(application: str, part: SubTopology) -> SubTopology:
-    """Return a sub-topology with a source for each of its topics of this kind."""
+    """Return a sub-topology with a source for each of its retry and replay topics."""
     if keeps(part):
         return part
     added = [again for source in part.sources for again in _again(application, part, source)]
@@ -29,7 +29,7 @@ def with_again(application: str, part: SubTopology) -> SubTopology:
 
 
 def again_topics(part: SubTopology) -> list[Repartition]:
-    """Return the topics of this kind that a sub-topology has."""
+    """Return the retry and replay topics of a sub-topology."""
     return [
         Repartition(source.topic, part.name, again=source.again)
         for source in part.sources
@@ -38,7 +38,7 @@ def again_topics(part: SubTopology) -> list[Repartition]:
 
 
 def without_again(graph: Graph) -> Graph:
-    """Return a graph whose failed records are dead letters at once."""
+    """Return a graph whose failed records become dead letters at once."""
     return replace(
         graph,
         sub_topologies=tuple(_without_again(part) for part in graph.sub_topologies),

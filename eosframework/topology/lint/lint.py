@@ -1,4 +1,4 @@
-"""Everything that is wrong with a topology, all at once and each with its place."""
+"""The lint pass over a whole topology."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _serdes(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _ends(app: LoadedApp) -> Iterator[Finding]:
-    """Find what leads nowhere."""
+    """Find sources, streams and branches that nothing reads."""
     streams = app.spec.streams.values()
     read = {parent for stream in streams for parent in stream.from_}
     read |= {other for stream in streams for _, other in stream.joined}

@@ -1,4 +1,4 @@
-"""What is wrong with the tables and joins of a topology."""
+"""Lint rules for tables and joins."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _from_global_tables(app: LoadedApp) -> Iterator[Finding]:
 def _fit(
     spec: TopologySpec, stream: str, at: int, join: JoinSpec, *, is_row: bool
 ) -> Iterator[str]:
-    """Yield what does not fit between both sides of a join."""
+    """Yield the contradictions between both sides of a join."""
     other = join.with_
     if join.is_within:
         if is_global(spec, other):
@@ -127,7 +127,7 @@ def _no_outer(other: str) -> str:
 
 
 def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a join of tables that tell only at a commit that they changed."""
+    """Yield the tables of a table join whose changes are emitted only at commits."""
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
@@ -135,7 +135,7 @@ def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
 
 
 def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a join of tables whose rows go without a change that would tell."""
+    """Yield the tables of a table join whose rows expire without a change event."""
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         has_ttl = any(step.aggregates is not None and step.aggregates.ttl for step in steps)
@@ -149,13 +149,13 @@ def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
 def _origins(
     spec: TopologySpec, name: str, before: int | None = None, seen: frozenset[str] = frozenset()
 ) -> set[str]:
-    """Return the sources and aggregates that a table has its rows from.
+    """Return the sources and aggregates that hold the rows of a table.
 
     Args:
         spec: of the application.
         name: of the table.
         before: only up to this step of it.
-        seen: tables on the way here.
+        seen: tables on the path so far.
     """
     declared = spec.streams.get(name)
     if declared is None or name in seen:
@@ -170,7 +170,7 @@ def _origins(
 
 
 def key_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the joins whose keys do not compare, of a topology without other errors."""
+    """Return the joins with keys of different serdes; the topology has no other errors."""
     ways = lower(app).ways
     for name, stream in app.spec.streams.items():
         key = ways[stream.from_[0]].key

@@ -1,4 +1,4 @@
-"""What is wrong with retries and replays."""
+"""Lint rules for retries and replays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
 
 def again_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the findings about `retry` and `replay`, of a topology without other errors."""
+    """Return the findings about `retry` and `replay`; the topology has no other errors."""
     lowered = lower(app).app.spec
     parts = connected_parts(lowered)
     remember = {name for part in parts if _remembers(lowered, part) for name in _names(part)}

@@ -1,7 +1,7 @@
-"""What is wrong with serdes whose schemas are in a registry.
+"""Lint rules for serdes that use a schema registry.
 
-Only topics that others share have them: what the application keeps or sends to itself is written
-by the values' models, so that reading it takes no registry.
+Only topics shared with other applications may use them. State and internal topics use the models of
+the values, so that reading them needs no schema registry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def kept_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return what cannot be kept as it came, of a topology without other errors."""
+    """Return values that cannot be stored in their form; the topology has no other errors."""
     lowered = lower(app)
     for name, source in app.spec.sources.items():
         yield from _tables(app, name, source)
@@ -55,7 +55,7 @@ def kept_findings(app: LoadedApp) -> Iterator[Finding]:
 
 
 def _registered(serde: str | None) -> Registered | None:
-    """Return what a serde says of a registry; what cannot be read is found elsewhere."""
+    """Return the registry options of a serde; another rule reports invalid ones."""
     try:
         return None if serde is None else Registered.parse(serde)
     except TopologyError:
@@ -95,7 +95,7 @@ def _written(app: LoadedApp, stream: str, i: int, sink: SinkSpec) -> Iterator[Fi
 def _unwritable_default(
     app: LoadedApp, lowered: Lowered, name: str, stream: StreamSpec
 ) -> Iterator[Finding]:
-    """Find sinks that would write as a source reads, and cannot."""
+    """Find sinks that inherit the serde of a source and cannot write with it."""
     for i, sink in stream.sinks:
         for part in ("key", "value"):
             declared = _registered(getattr(lowered.ways[name], part))
@@ -123,7 +123,7 @@ def _no_schema(sink: str, stream: str, declared: Registered) -> str:
 
 
 def _moves(lowered: Lowered, name: str) -> bool:
-    """Tell whether records of a stream go through a topic of the application's own."""
+    """Return True if records of a stream pass through a repartition topic."""
     return any(f"{name}." in writer for writer, _ in lowered.repartitions.values())
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the topics that a topology reads and writes."""
+"""Lint rules for the topics that a topology reads and writes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[Path, str]]:
 
 
 def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[Path, str]]:
-    """Yield the topics of late records that a stream's steps name, with their places."""
+    """Yield the topics for late records of a stream's steps, with their places."""
     for i, step in enumerate(stream.steps):
         place: Path = ("streams", name, "steps", i, step.operator)
         window = None if step.aggregates is None else step.aggregates.window

@@ -1,9 +1,9 @@
-"""Cuts streams where records have to change tasks: in front of what needs a key's records together.
+"""The lowering of `group_by`, aggregates and joins: streams are cut where records change tasks.
 
-A task sees the records of the keys in its partitions, and a new key may belong to another
-partition. So a stream that groups by a new key is cut in two: the head writes to a topic of the
-application's own, partitioned by the new key, and the tail reads it. Both are ordinary streams
-of an ordinary spec; what comes after this module does not know that there was a cut.
+A task processes the keys of its partitions, and a new key may belong to another partition. So a
+stream that groups by a new key is cut in two: the head writes to a repartition topic, partitioned
+by the new key, and the tail reads it. Both are ordinary streams of an ordinary spec; later passes
+do not see that there was a cut.
 
     per_carrier: [filter, group_by, count, map_values]
     per_carrier.by_key: [filter, select_key]  →  APP.per_carrier.repartition
@@ -37,21 +37,21 @@ KEEPS_VALUE = frozenset({"filter", "peek", "select_key", "group_by", "deduplicat
 
 
 def kept_serde(step: StepSpec, keyed: KeyedSpec) -> str:
-    """Return the serde of what an aggregate keeps."""
+    """Return the serde of an aggregate's values."""
     return keyed.value or ("integer" if step.operator == "count" else "json")
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What is known of the records at one place of a stream.
+    """The known facts about records at one position in a stream.
 
     Args:
         key: serde of the key.
         value: serde of the value.
-        new_key: a step may have changed the key since it came out of a topic.
-        new_value: the same of the value, with what no serde is known for.
-        behind: records come later than their time: a step gave them at a commit, or when a window
-            closed, or as a record that met nothing.
+        new_key: a step may have changed the key since the records were read from a topic.
+        new_value: a step may have changed the value, so that its serde is unknown.
+        behind: records may be older than stream time: a step emitted them at a commit, when a
+            window closed, or when the interval of a join was over.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Way:
     behind: bool = False
 
     def after(self, step: StepSpec) -> Way:
-        """Return what is known behind a step."""
+        """Return the facts about the records after a step."""
         if (keyed := step.aggregates) is not None:
             value = kept_serde(step, keyed) if keyed.window is None else WINDOW.name
             behind = self.behind or keyed.emit != "each"
@@ -78,13 +78,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A topology without `group_by`, in which each stream states the `on_error` that holds in it.
+    """A topology without `group_by`, in which each stream states its effective `on_error`.
 
     Args:
         app: with the streams cut.
-        ways: what is known at the end of each stream and source, by its name.
-        repartitions: by each topic of the application's own, the stream that writes it and the
-            number of partitions that was asked for.
+        ways: facts about the records at the end of each stream and source, by name.
+        repartitions: for each repartition topic the stream that writes it and the declared
+            number of partitions.
     """
 
     app: LoadedApp
@@ -105,12 +105,12 @@ class _Lowering:
         self._streams: dict[str, StreamSpec] = {}
         self._ways: dict[str, Way] = {}
         self._policies = policies_in_force(app.spec)
-        """By stream and branch. Every piece states its own: a tail reads a topic, not a stream."""
+        """By stream and branch. Each piece states its own: a tail reads a topic, not a stream."""
         self._repartitions: dict[str, tuple[str, int | None]] = {}
         self._whole: dict[str, str] = {}
-        """By each piece of a stream, the stream."""
+        """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
-        """By a stream that is joined and has a new key, what reads it behind the topic."""
+        """For each joined stream with a new key, the stream that reads it from its topic."""
 
     def run(self) -> Lowered:
         for name, source in self._sources.items():
@@ -129,7 +129,7 @@ class _Lowering:
         return Lowered(replace(self._app, spec=self._named(spec)), self._ways, self._repartitions)
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
-        """Add a stream, in as many pieces as it takes."""
+        """Add a stream, in as many pieces as necessary."""
         way = self._merged([self._ways[parent] for parent in stream.from_])
         current = stream.model_copy(update={"on_error": self._policies[name]})
         steps = list[StepSpec]()
@@ -153,11 +153,11 @@ class _Lowering:
             self._ways[member] = way
 
     def _needs_key(self, step: StepSpec) -> bool:
-        """Tell whether a step is a join of what has equal keys in one task."""
+        """Return True for a join of records with equal keys, which must be in one task."""
         return step.join is not None and not is_global(self._spec, step.join.with_)
 
     def _with_key(self, step: StepSpec) -> StepSpec:
-        """Return a join with the other side as it is behind a topic, if its key is a new one."""
+        """Return a join whose other side passes through a repartition topic, if its key is new."""
         assert step.join is not None, "only joins have another side"
         other = step.join.with_
         way = self._ways[other]
@@ -177,7 +177,7 @@ class _Lowering:
         group: GroupSpec | None,
         way: Way,
     ) -> tuple[StreamSpec, Way]:
-        """Let what came so far end in a topic, and return the stream that reads it."""
+        """End the stream so far in a repartition topic, and return the stream that reads it."""
         count = sum(1 for whole in self._whole.values() if whole == name)
         number = "" if count == 0 else str(count + 1)
         head, tail = f"{name}{HEAD}{number}", f"{name}{TAIL}{number}"
@@ -214,7 +214,7 @@ class _Lowering:
         )
 
     def _named(self, spec: TopologySpec) -> TopologySpec:
-        """Let what reads the user's sources keep the name it has without the cuts."""
+        """Keep the names of the sub-topologies that read the user's sources."""
         before = {
             source: name_of_part(self._spec, part)
             for part in connected_parts(self._spec)
@@ -233,9 +233,9 @@ class _Lowering:
 
 
 def _goes_by_time(step: StepSpec) -> bool:
-    """Tell whether records that come later than their time would be late for a step.
+    """Return True if records that are older than stream time would be late for a step.
 
-    In a task of their own the time is theirs.
+    After a repartition topic they are in a task of their own, whose stream time is theirs.
     """
     is_window = step.aggregates is not None and step.aggregates.window is not None
     is_join = step.join is not None and step.join.is_within
@@ -243,4 +243,4 @@ def _goes_by_time(step: StepSpec) -> bool:
 
 
 HEAD, TAIL = ".by_key", ".keyed"
-"""What the pieces of a stream are named, after its own name."""
+"""Suffixes of the names of a stream's pieces."""

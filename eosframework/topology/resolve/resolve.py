@@ -1,4 +1,4 @@
-"""From a spec to the graph that a worker runs: functions and serdes found, nodes linked."""
+"""The resolve pass over a whole topology."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def resolve(topology: LoadedApp | TopologySpec) -> Graph:
     """Return the graph of a topology.
 
     Raises:
-        TopologyError: names every error that `lint` finds, each with its place.
+        TopologyError: lists every error that `lint` finds, each with its place.
     """
     app = topology if isinstance(topology, LoadedApp) else LoadedApp(topology)
     findings = lint(app)
@@ -59,7 +59,7 @@ def resolve(topology: LoadedApp | TopologySpec) -> Graph:
 
 
 class _Resolver:
-    """Makes the nodes of every stream and hangs them onto those it reads."""
+    """Creates the nodes of every stream and appends them to the nodes that it reads."""
 
     def __init__(self, lowered: Lowered) -> None:
         self._app = app = replace(lowered.app, codecs=[])
@@ -68,10 +68,10 @@ class _Resolver:
         self._repartitions = lowered.repartitions
         self._sources: dict[str, Source] = {}
         self._ends: dict[str, list[Nodes]] = {}
-        """By source, stream or branch: the lists to which a node that reads it is added."""
+        """By source, stream or branch: the lists of children to which its readers are added."""
         self._policies: dict[str, OnError] = {}
         self._stores: dict[str, list[Store]] = {}
-        """By stream: what it keeps."""
+        """By stream: its stores."""
         self._joins = JoinResolver(app, self._ways, self._ends, self._stores, self._function)
         self._own_topics = own_topics(app.spec)
         self._rows: dict[str, Sink] = {}
@@ -110,7 +110,7 @@ class _Resolver:
         )
 
     def _set_policies(self, ordered: list[str]) -> None:
-        """Every stream of a lowered spec states the policy that holds in it."""
+        """Set the policy of each stream and branch; every stream of a lowered spec states one."""
         for name in ordered:
             stream = self._spec.streams[name]
             policy = _on_error(stream.on_error) or OnError()
@@ -306,7 +306,7 @@ class _Resolver:
     def _sink_serde(
         self, declared: SinkSpec, known: str, changed: bool, *, is_key: bool = False
     ) -> Serde:
-        """Bytes that come straight from the source need no check; all others get one."""
+        """Return the serde of a sink; bytes need no check if they come unchanged from the source."""
         stated = declared.key if is_key else declared.value
         name = stated or known
         serde = self._app.serde_at(name, declared.topic, is_key=is_key, written=True)
@@ -376,7 +376,7 @@ def _on_error(policy: str | DeadLetter | None) -> OnError | None:
 
 
 def _chooser(predicates: list[Function | None]) -> Callable[[Any], int | None]:
-    """Return what gives the index of the first branch that takes a value, or None."""
+    """Return a function that gives the index of the first branch that takes a value, or None."""
     calls = [None if predicate is None else predicate.call for predicate in predicates]
 
     def choose(value: Any) -> int | None:

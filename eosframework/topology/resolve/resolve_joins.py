@@ -1,4 +1,4 @@
-"""The tables and joins of a graph: what has rows, and what is joined with it."""
+"""The resolution of tables and joins."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from eosframework.topology.spec.topology_spec import SourceSpec
 from eosframework.txnid import changelog_topic
 
 Ends = list[list[Node]]
-"""Lists to which a node is added that takes what ends there."""
+"""Lists of children to which the next node is added."""
 
 
 class JoinResolver:
-    """Makes tables and joins, and knows which names are those of tables.
+    """Creates tables and joins, and knows which names are tables.
 
     Args:
         app: with the streams cut.
-        ways: what is known at the end of each source and stream.
-        ends: of each source, stream and branch made so far.
-        stores: takes those that are made, by source or stream.
+        ways: facts about the records at the end of each source and stream.
+        ends: of each source, stream and branch created so far.
+        stores: collects the created stores, by source or stream.
         function: finds a function by its reference.
     """
 
@@ -67,13 +67,13 @@ class JoinResolver:
         self._shown: list[tuple[Step, Ends]] = []
 
     def global_table(self, name: str, declared: SourceSpec) -> None:
-        """Make a global table."""
+        """Create a global table."""
         key = self._app.serde_at(declared.key, declared.topic, is_key=True)
         value = self._app.serde_at(declared.value, declared.topic)
         self.global_tables[name] = GlobalTable(name, declared.topic, key, value)
 
     def table(self, name: str, declared: SourceSpec, ends: Ends, on_error: OnError) -> Ends:
-        """Make the table of a source and return where its changes end."""
+        """Create the table of a source and return the ends of its changes."""
         table = self._tables.get(declared.topic)
         if table is None:
             table = self._new_table(name, declared, on_error)
@@ -86,7 +86,7 @@ class JoinResolver:
     def after(
         self, view: View | None, step: Step | Aggregate | Processor, ends: Ends
     ) -> View | None:
-        """Return the table that there is behind a step, if there is one."""
+        """Return the view of the table after a step, if it is one."""
         if isinstance(step, Aggregate):
             kept = step.store.window is None
             return View(step.stream, step, (), step.store.key) if kept else None
@@ -96,7 +96,7 @@ class JoinResolver:
         return view.then(step.stream, step.operator, step.function)
 
     def prune(self) -> None:
-        """Take out the steps of tables that are only looked up: they run with each lookup."""
+        """Remove the steps of tables that are only looked up: they run with each lookup."""
         for step, ends in reversed(self._shown):
             if not step.children:
                 for end in ends:
@@ -112,19 +112,19 @@ class JoinResolver:
         ends: Ends,
         on_error: OnError,
     ) -> tuple[Ends, View | None]:
-        """Make a join, behind what ends at `ends`.
+        """Create a join and append it to `ends`.
 
         Args:
             stream: that it is declared in.
             place: of the step in it, for messages.
-            declared: what the user wrote.
-            way: what is known of the records before it.
-            view: the table that they are changes of, if so.
-            ends: where they end.
+            declared: the declaration.
+            way: facts about the records before it.
+            view: the table whose changes these records are, if any.
+            ends: of these records.
             on_error: of the stream.
 
         Returns:
-            Where its results end, and the table that they are changes of, if so.
+            The ends of its results, and the table whose changes they are, if any.
         """
         name = f"{stream}.{place} join({declared.with_}, {declared.by})"
         function = self._function(declared.by)
@@ -188,7 +188,7 @@ class JoinResolver:
         )
 
     def _waiting(self, way: Way, stated: str | None) -> Serde:
-        """Return the serde of values that wait: bytes that a step made are checked."""
+        """Return the serde of values in the store; bytes that a step made are checked."""
         serde = self._app.serde(stated or ("json" if way.new_value else kept_name(way.value)))
         return CHECKED_BYTES if serde is BYTES and way.new_value else serde
 
@@ -205,7 +205,7 @@ class JoinResolver:
 
 
 def _changes(view: View) -> Ends:
-    """Return where the changes of what a view shows end."""
+    """Return the ends of the changes of a view's table."""
     assert not isinstance(view.origin, GlobalTable), "global tables are only looked up"
     return [view.origin.children]
 
