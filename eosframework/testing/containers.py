@@ -1,8 +1,8 @@
 """Servers for tests in containers: the official images, through testcontainers.
 
-The only importer of testcontainers. Its own KafkaContainer knows the images of another vendor, so
-apache/kafka is started here, the way testcontainers for Java does it: the port under which clients
-reach the broker is known only once the container runs, so its command waits for a script.
+The only importer of testcontainers. Its KafkaContainer supports images of another vendor, so
+apache/kafka is started here in the same way as by testcontainers for Java: the port for clients is
+known only once the container runs, so its command waits for a script.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLIENT_PORT = 9092
 _SCRIPT = "/tmp/eosframework-start.sh"
 _WAIT_FOR_SCRIPT = f"while [ ! -f {_SCRIPT} ]; do sleep 0.1; done; exec sh {_SCRIPT}"
 _RUN = "/etc/kafka/docker/run"
-"""What the official image runs when no command is given."""
+"""The default command of the official image."""
 
 _ONE_NODE = {
     "node.id": "1",
@@ -55,7 +55,7 @@ _QUICK_JVM = {
     "KAFKA_HEAP_OPTS": "-Xmx512m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""A broker for tests starts in less time, at the price of throughput once running."""
+"""Options for a quick start of the broker, at the price of throughput once it runs."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Containers:
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
-        """Start a broker and wait until it takes a client's questions."""
+        """Start a broker and wait until it answers requests."""
         chosen = {**_ONE_NODE, **properties}
         variables = {broker_variable(name): value for name, value in chosen.items()} | _QUICK_JVM
         command = ["sh", "-c", _WAIT_FOR_SCRIPT]
@@ -82,7 +82,7 @@ class Containers:
 
     @contextmanager
     def postgres(self, settings: Mapping[str, str]) -> Generator[str]:
-        """Start a server and wait until it takes connections."""
+        """Start a server and wait until it accepts connections."""
         from eosframework.postgres.scratch import answers
 
         variables = {"POSTGRES_USER": "postgres", "POSTGRES_PASSWORD": "postgres"}
@@ -97,7 +97,7 @@ class Containers:
     def _started(
         self, service: Service, port: int, variables: Mapping[str, str], command: list[str]
     ) -> Generator[tuple[DockerContainer, str]]:
-        """Run a container; gives also where its port is reached from here, as host:port."""
+        """Run a container; yields it with the address of its port, as host:port."""
         container: DockerContainer | None = None
         try:
             try:
@@ -122,12 +122,12 @@ class Containers:
 
 
 def broker_variable(name: str) -> str:
-    """The variable by which the image takes a broker's property (KafkaDockerWrapper)."""
+    """Return the variable from which the image reads a broker's property (KafkaDockerWrapper)."""
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def _host_of(container: DockerContainer) -> str:
-    """Where the engine's machine is; by number, because a name may mean IPv6 first."""
+    """Return the host of the engine; as a number, because a name may resolve to IPv6 first."""
     host = container.get_container_host_ip()
     return "127.0.0.1" if host == "localhost" else host
 

@@ -1,4 +1,4 @@
-"""Between a test's values and the bytes in topics, by the serdes of the topology."""
+"""Conversion between a test's values and the bytes in topics, with the topology's serdes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eosframework.topology.graph.walk import nodes_of
 
 
 def encoded(value: Any, serde: Serde) -> bytes | None:
-    """Return a value's bytes; bytes are taken as they are."""
+    """Return the bytes of a value; bytes stay unchanged."""
     if value is None or isinstance(value, bytes) or serde.encode is None:
         return cast("bytes | None", value)
     return serde.encode(value)
@@ -26,7 +26,7 @@ def decoded(data: bytes | None, serde: Serde | None) -> Any:
 
 
 def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
-    """Return the serdes of key and value of each topic that is written by its name."""
+    """Return the serdes of key and value of each output topic with a fixed name."""
     return {
         node.topic: (node.key, node.value)
         for part in graph.sub_topologies
@@ -36,6 +36,6 @@ def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
 
 
 def keep_schemas_here(graph: Graph) -> None:
-    """Let serdes with schemas work without a registry, for tests of a topology."""
+    """Bind serdes with schemas to this process instead of a registry."""
     if graph.codecs:
         SchemaRegistry(RegistrySettings(), local=True).bind(graph.codecs)

@@ -1,4 +1,4 @@
-"""Runs records through a topology in this process, without a broker."""
+"""A driver that runs single records through a topology in this process, without a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eosframework.topology.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message as a log would deliver it."""
+    """A message as a consumer receives it."""
 
     topic_: str
     value_: bytes | None
@@ -36,7 +36,7 @@ class Sent:
         return self.partition_
 
     def offset(self) -> int:
-        """How many messages were sent to the topic before."""
+        """Number of messages that were sent to the topic before."""
         return self.offset_
 
     def key(self) -> bytes | None:
@@ -57,10 +57,10 @@ class Sent:
 
 
 class TopologyDriver:
-    """Runs a topology's functions on records, one at a time, and collects what they give.
+    """Runs a topology's functions on records, one at a time, and returns their results.
 
-    The very code that a worker runs is compiled and called; what is missing is Kafka, so this
-    says nothing about exactly-once.
+    It compiles and calls the same code as a worker, but without Kafka, so it proves nothing about
+    exactly-once.
 
     Args:
         graph: a resolved topology.
@@ -87,18 +87,18 @@ class TopologyDriver:
         timestamp: int = 0,
         headers: Headers = (),
     ) -> list[Record]:
-        """Send one record and return what the topology writes for it.
+        """Send one record and return the records that the topology writes for it.
 
         Args:
             topic: a source topic.
-            value: encoded with the source's serde; bytes are taken as they are.
-            key: likewise.
+            value: encoded with the source's serde; bytes stay unchanged.
+            key: as for the value.
             timestamp: in milliseconds since the epoch.
             headers: in order.
 
         Returns:
-            Records with the output topic in `topic`, decoded with their sink's serdes; dead
-            letters and outputs to chosen topics hold bytes.
+            Records with the output topic in `topic`, decoded with their sink's serdes; bytes
+            in dead letters and in outputs to chosen topics.
 
         Raises:
             RecordFailed: a function raised, and the stream's policy is to fail.

@@ -1,4 +1,4 @@
-"""Stores in memory that outlast a worker, as files do."""
+"""Stores in memory that survive a worker, as files do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KeptState:
         self._tasks: dict[str, _KeptStores] = {}
 
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
-        """Return a task's stores as they were left."""
+        """Return a task's stores with their previous content."""
         return self._tasks.setdefault(task, _KeptStores(stores))
 
     def of(self, sub_topology: str) -> list[TaskStores]:
@@ -27,9 +27,9 @@ class KeptState:
         ]
 
     def close(self) -> None:
-        """Everything stays."""
+        """Keep all stores."""
 
 
 class _KeptStores(MemoryTaskStores):
     def close(self) -> None:
-        """Everything stays."""
+        """Keep the content."""

@@ -306,7 +306,7 @@ class _Resolver:
     def _sink_serde(
         self, declared: SinkSpec, known: str, changed: bool, *, is_key: bool = False
     ) -> Serde:
-        """Return the serde of a sink; bytes need no check if they come unchanged from the source."""
+        """Return the serde of a sink; bytes that come unchanged from the source need no check."""
         stated = declared.key if is_key else declared.value
         name = stated or known
         serde = self._app.serde_at(name, declared.topic, is_key=is_key, written=True)

@@ -39,8 +39,8 @@ class DeadLetter(Declared):
     """Topic for the record, written in the same transaction as its offset."""
 
     retry: Annotated[tuple[Duration, ...], BeforeValidator(_listed)] = ()
-    """Delays before each further attempt, for example [10s, 1m, 10m]; the record becomes a dead
-    letter when the last attempt has failed. Later records do not wait."""
+    """Delays before each further attempt, for example [10s, 1m, 10m]; after the last one has
+    failed, the record becomes a dead letter. Later records do not wait."""
 
     replay: bool = False
     """Create an internal topic through which dead letters are replayed; with retry there is one in
