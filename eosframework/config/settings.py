@@ -37,7 +37,7 @@ FORBIDDEN_PROPERTIES: dict[str, str] = {
     "isolation.level": "inputs are read read_committed, or aborted records would be processed",
     "enable.auto.commit": "offsets are committed inside the transaction",
     "enable.auto.offset.store": "offsets are committed inside the transaction",
-    "auto.offset.reset": "set worker.start; where progress exists a lost position is an error",
+    "auto.offset.reset": "set worker.start; if offsets were committed, a lost one is an error",
     "acks": "transactions need acks=all",
     "max.in.flight": "the idempotent producer needs its own value",
     "max.in.flight.requests.per.connection": "the idempotent producer needs its own value",
@@ -64,7 +64,7 @@ FUNCTION_PROPERTIES = {
     "oauth_cb": "set sasl.oauthbearer.method=oidc with sasl.oauthbearer.client.id, "
     "sasl.oauthbearer.client.secret (a file of EOS_SECRETS_DIR) and "
     "sasl.oauthbearer.token.endpoint.url, and librdkafka gets the tokens by itself",
-    "error_cb": "errors of clients are logged, and end what they make impossible",
+    "error_cb": "errors of clients are logged, and fatal ones end the worker",
     "stats_cb": "set worker.http_address for metrics",
     "throttle_cb": "set worker.http_address for metrics",
     "log_cb": "set log.level; clients log by it",
@@ -390,8 +390,8 @@ class BackfillSettings(Section):
         if self.stall_seconds < 3 * self.commit_interval_seconds:
             raise ValueError(
                 f"stall_seconds={self.stall_seconds:g} must be three times "
-                f"commit_interval_seconds={self.commit_interval_seconds:g} or more, or attempts "
-                f"that are well would be taken over"
+                f"commit_interval_seconds={self.commit_interval_seconds:g} or more, or healthy "
+                f"attempts would be taken over"
             )
         return self
 

@@ -93,5 +93,5 @@ def _broken(name: str, reference: str, error: BaseException) -> TopologyError:
         where = ""
     return TopologyError(
         f"{reference!r} cannot be imported: importing module {name!r} raised "
-        f"{type(error).__name__}: {error}{where}; mend the module or install what it needs"
+        f"{type(error).__name__}: {error}{where}; fix the module or install what it needs"
     )

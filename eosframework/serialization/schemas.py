@@ -349,6 +349,6 @@ def _read(name: str) -> str:
             except (OSError, UnicodeDecodeError) as error:
                 raise TopologyError(f"schema file {str(file)!r} cannot be read: {error}") from error
     raise TopologyError(
-        f"there is no schema file {name!r} beside the topology or in the current directory; check "
+        f"there is no schema file {name!r} next to the topology or in the current directory; check "
         f"the name, or give module:NAME of its text"
     )

@@ -101,7 +101,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--eos-provider",
         metavar="NAME",
-        help="where Kafka and PostgreSQL come from: embedded, containers or external",
+        help="provider of Kafka and PostgreSQL: embedded, containers or external",
     )
 
 

@@ -45,7 +45,7 @@ def renamed(app: LoadedApp, suffix: str) -> LoadedApp:
     """
     if _SUFFIX.fullmatch(suffix) is None:
         raise ConfigurationError(
-            f"suffix {suffix!r} cannot stand behind the names of applications, topics and tables; "
+            f"suffix {suffix!r} cannot follow the names of applications, topics and tables; "
             f"expected up to 40 lower-case letters a-z, digits and '_', for example: fixed"
         )
     written = written_topics(app.spec)

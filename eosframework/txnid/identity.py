@@ -107,12 +107,12 @@ class TransactionalId:
             task = cls(application, sub_topology, int(first), None, max(1, together))
         except TopologyError as error:
             raise ConfigurationError(
-                f"transactional id {text!r:.300} is nobody's: {error}"
+                f"transactional id {text!r:.300} belongs to no task: {error}"
             ) from None
         if str(task) != text:
             raise ConfigurationError(
-                f"transactional id {text!r} is nobody's: partitions {first} to {last} never share "
-                f"a producer, for these start at a multiple of their number"
+                f"transactional id {text!r} belongs to no task: partitions {first} to {last} never "
+                f"share a producer, because these start at a multiple of their number"
             )
         return task
 

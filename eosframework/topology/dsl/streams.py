@@ -356,7 +356,7 @@ class Stream(Joinable):
         if self.node.children or self.node.sinks or self.node.branches:
             raise TopologyError(
                 f"{caller()}: {call}() comes after the stream was used; call it before to(), "
-                f"branch() and further steps, and go on with what it returns"
+                f"branch() and further steps, and continue with its result"
             )
 
     def _refuse_second_branch(self) -> None:

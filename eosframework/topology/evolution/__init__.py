@@ -7,9 +7,9 @@ record and knows which workers run.
 
 from eosframework.topology.evolution.recorded import (
     RecordedPart,
+    RecordedRepartition,
     RecordedStore,
     RecordedTopology,
-    RecordedWay,
     recorded,
 )
 from eosframework.topology.evolution.rules import Rule, Verdict, as_markdown, rules
@@ -18,9 +18,9 @@ from eosframework.topology.evolution.topology_diff import Change, changes_betwee
 __all__ = [
     "Change",
     "RecordedPart",
+    "RecordedRepartition",
     "RecordedStore",
     "RecordedTopology",
-    "RecordedWay",
     "Rule",
     "Verdict",
     "as_markdown",

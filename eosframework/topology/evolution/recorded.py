@@ -18,7 +18,7 @@ from eosframework.topology.graph.process_nodes import Processor
 from eosframework.topology.graph.walk import AnyNode, nodes_of
 from eosframework.topology.spec.durations import short
 
-VERSION = 1
+VERSION = 2
 """Version of the record's format; a record of another version is ignored."""
 
 _INDEX = re.compile(r"\.steps\[\d+\] ")
@@ -52,7 +52,7 @@ class RecordedStore:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedWay:
+class RecordedRepartition:
     """A repartition topic.
 
     Args:
@@ -85,7 +85,9 @@ class RecordedTopology:
 
     parts: Mapping[str, RecordedPart] = field(default_factory=dict[str, RecordedPart])
     stores: Mapping[str, RecordedStore] = field(default_factory=dict[str, RecordedStore])
-    ways: Mapping[str, RecordedWay] = field(default_factory=dict[str, RecordedWay])
+    repartitions: Mapping[str, RecordedRepartition] = field(
+        default_factory=dict[str, RecordedRepartition]
+    )
 
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any] | None) -> Self | None:
@@ -95,7 +97,10 @@ class RecordedTopology:
         return cls(
             {name: _made(RecordedPart, part) for name, part in entry["parts"].items()},
             {name: _made(RecordedStore, store) for name, store in entry["stores"].items()},
-            {name: _made(RecordedWay, way) for name, way in entry["ways"].items()},
+            {
+                name: _made(RecordedRepartition, topic)
+                for name, topic in entry["repartitions"].items()
+            },
         )
 
     def to_entry(self) -> dict[str, Any]:
@@ -104,7 +109,7 @@ class RecordedTopology:
             "version": VERSION,
             "parts": {name: _entry(part) for name, part in self.parts.items()},
             "stores": {name: _entry(store) for name, store in self.stores.items()},
-            "ways": {name: _entry(way) for name, way in self.ways.items()},
+            "repartitions": {name: _entry(topic) for name, topic in self.repartitions.items()},
         }
 
     def after(self, before: RecordedTopology | None) -> RecordedTopology:
@@ -135,7 +140,9 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
             for name, store in _stores(part, topic_ids).items()
         },
         {
-            source.topic: RecordedWay(_form(source.key), _form(source.value), own[source.topic])
+            source.topic: RecordedRepartition(
+                _form(source.key), _form(source.value), own[source.topic]
+            )
             for part in graph.sub_topologies
             for source in part.sources
             if source.topic in own

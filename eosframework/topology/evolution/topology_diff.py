@@ -8,9 +8,9 @@ from typing import Any
 
 from eosframework.topology.evolution.recorded import (
     RecordedPart,
+    RecordedRepartition,
     RecordedStore,
     RecordedTopology,
-    RecordedWay,
 )
 from eosframework.topology.evolution.rules import Verdict, rules
 
@@ -88,9 +88,12 @@ def changes_between(
         ),
         *(
             change
-            for name in {*before.ways, *now.ways}
-            for change in _of_way(
-                name, before.ways.get(name), now.ways.get(name), partitions.get(name, 0)
+            for name in {*before.repartitions, *now.repartitions}
+            for change in _of_repartition(
+                name,
+                before.repartitions.get(name),
+                now.repartitions.get(name),
+                partitions.get(name, 0),
             )
         ),
     ]
@@ -174,21 +177,21 @@ def _misread(old: RecordedStore, new: RecordedStore, upgradable: bool) -> Iterat
         yield "store_value", was("values are", old.value, new.value)
 
 
-def _of_way(
-    name: str, old: RecordedWay | None, new: RecordedWay | None, partitions: int
+def _of_repartition(
+    name: str, old: RecordedRepartition | None, new: RecordedRepartition | None, partitions: int
 ) -> Iterator[Change]:
     subject = "topic", name
     if old is None:
         return
     if new is None:
-        yield Change("way_removed", *subject, "nothing reads it any more")
+        yield Change("repartition_removed", *subject, "nothing reads it any more")
         return
     if (old.key, old.value) != (new.key, new.value):
         found = f"keys and values are {new.key} and {new.value}, before {old.key} and {old.value}"
-        yield Change("way_format", *subject, found)
+        yield Change("repartition_format", *subject, found)
     if new.partitions not in (None, old.partitions) and partitions not in (0, new.partitions):
         found = f"{new.partitions} partitions are declared, and it has {partitions}"
-        yield Change("way_partitions", *subject, found)
+        yield Change("repartition_partitions", *subject, found)
 
 
 def _difference(old: Collection[str], new: Collection[str]) -> str:

@@ -113,7 +113,7 @@ def _cycles(app: LoadedApp) -> Iterator[Finding]:
             app.source_map.find(("streams", name, KEY)),
             "cycle",
             f"stream {name!r} reads its own output"
-            f"{f' through {others}' if others else ''}; a record would go round for ever. Break "
+            f"{f' through {others}' if others else ''}; a record would circulate forever. Break "
             f"the cycle, or send it through a topic",
         )
 

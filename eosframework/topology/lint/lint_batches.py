@@ -25,8 +25,8 @@ class _End(Enum):
 
 
 _PLACES = (
-    "a batch operator stands right behind a source with value: json, or behind other batch "
-    "operators; use map_values or filter here, or move it to the front"
+    "a batch operator directly follows a source with value: json, or other batch operators; use "
+    "map_values or filter here, or move it to the front"
 )
 
 
@@ -108,8 +108,8 @@ def _sinks(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
             yield Finding(
                 app.source_map.find(("streams", name, "to", i, "value")),
                 "batch",
-                f"stream {name!r} ends with map_batch, which gives JSON objects, and goes on in "
-                f"the form of {serde!r}, which takes none; state value: json",
+                f"stream {name!r} ends with map_batch, which returns JSON objects, and is "
+                f"written with {serde!r}, which takes none; state value: json",
             )
 
 

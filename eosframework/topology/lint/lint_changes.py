@@ -39,8 +39,8 @@ def _message(name: str, step: StepSpec, changes: Changes) -> str:
     what = f"stream {name!r}: {step.operator} folds the changes of {changes.of} under another key"
     if changes.window is not None:
         return (
-            f"{what} ({changes.moved}): a window's result goes on with each change, and every one "
-            f"would be added. Let each window go on once, with emit: close"
+            f"{what} ({changes.moved}): a window emits a result with each change, and every one "
+            f"would be added. Let each window emit once, with emit: close"
         )
     return (
         f"{what} ({changes.moved}): nothing takes a row's old value back, so a row that changes "

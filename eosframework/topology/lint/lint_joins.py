@@ -121,8 +121,8 @@ def _fit(
 
 def _no_outer(other: str) -> str:
     return (
-        f"is outer joined with table {other!r}; a row that no record meets has no time at which "
-        f"it would go on. Use left or inner"
+        f"is outer joined with table {other!r}; a row without a matching record has no time at "
+        f"which it would be emitted. Use left or inner"
     )
 
 
@@ -131,7 +131,7 @@ def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
-            yield f"joins tables, and that of {name!r} goes on at commits only; give it emit: each"
+            yield f"joins tables, and {name!r} emits at commits only; give it emit: each"
 
 
 def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:

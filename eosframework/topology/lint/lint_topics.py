@@ -39,13 +39,13 @@ def _topic_names(app: LoadedApp) -> Iterator[Finding]:
             yield Finding(
                 place,
                 "topic-name",
-                f"topic {topic!r} is the application's own registry; use another topic",
+                f"topic {topic!r} is the application's control topic; use another topic",
             )
         elif topic in own:
             yield Finding(
                 place,
                 "topic-name",
-                f"topic {topic!r} carries rows to a table of this application; use another topic",
+                f"topic {topic!r} holds the rows of a table of this application; use another topic",
             )
 
 
@@ -86,7 +86,7 @@ def _late_loops(app: LoadedApp) -> Iterator[Finding]:
                     app.source_map.find(path),
                     "late",
                     f"topic {topic!r} of late records is also source {reads[topic]!r}; a late "
-                    f"record would be read again and be late for ever. Use a topic of its own",
+                    f"record would be read again and be late forever. Use a topic of its own",
                 )
 
 
@@ -153,7 +153,7 @@ def _dead_letters(app: LoadedApp) -> Iterator[Finding]:
                     "dead-letter",
                     f"dead-letter topic {policy.dead_letter!r} is also source "
                     f"{reads[policy.dead_letter]!r}; a record that fails would be read again and "
-                    f"fail for ever. Use a topic of its own",
+                    f"fail forever. Use a topic of its own",
                 )
 
 

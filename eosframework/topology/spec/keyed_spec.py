@@ -146,7 +146,7 @@ class DeduplicateSpec(StoredSpec):
     @model_validator(mode="after")
     def _lasts(self) -> Self:
         if not self.within:
-            raise ValueError("within: 0 lets every record go on; expected more")
+            raise ValueError("within: 0 passes every record on; expected more")
         return self
 
     def window(self) -> Window:

@@ -89,7 +89,7 @@ def test_both_forms_say_the_same() -> None:
         ("count: {window: {tumbling: 1s, close_when_idle: 1m}}", "is for emit: close"),
         ("count: {window: {tumbling: 1s, late: in}}", "is also source 's'"),
         ("count: {window: {tumbling: 1s, late: 'a b'}}", "cannot be a topic"),
-        ("deduplicate: 0s", "lets every record go on"),
+        ("deduplicate: 0s", "passes every record on"),
         (
             'aggregate: {initial: "builtins:list", add: "builtins:max", window: {session: 1m}}',
             "needs merge",
