@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
+from eosframework.topology.dsl.declarations import OnErrorLike, policy_of
 from eosframework.topology.dsl.flatten import flatten
-from eosframework.topology.dsl.join_methods import GlobalTable
 from eosframework.topology.dsl.recorded_calls import (
     FunctionLike,
     Node,
@@ -21,13 +21,13 @@ from eosframework.topology.dsl.recorded_calls import (
     caller,
     plain_name,
 )
-from eosframework.topology.dsl.streams import OnErrorLike, Stream, policy_of
+from eosframework.topology.dsl.streams import GlobalTable, Stream
 from eosframework.topology.spec.durations import DurationLike
 from eosframework.topology.spec.loaded import LoadedApp
 from eosframework.topology.spec.topology_spec import SourceSpec, TopologySpec
 
 
-class Read(TypedDict, total=False):
+class SourceOptions(TypedDict, total=False):
     """Options of a source; see `Topology.stream`."""
 
     key: SerdeLike
@@ -92,7 +92,7 @@ class Topology:
         *,
         history: DurationLike | None = None,
         ttl: DurationLike | None = None,
-        **read: Unpack[Read],
+        **read: Unpack[SourceOptions],
     ) -> Stream:
         """Read a topic as a table: each record is the new row of its key, a null value deletes it.
 

@@ -1,17 +1,26 @@
-"""Streams: each operator returns a new one."""
+"""Streams: each operator returns a new one.
+
+`Stream` and `KeyedStream`, the result of `group_by`, refer to each other, and share their joins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import SerdeLike
-from eosframework.topology.dsl.join_methods import Joinable
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.declarations import (
+    AggregateOptions,
+    OnErrorLike,
+    StoreOptions,
+    declared_store,
+    policy_of,
+    window_of,
+)
 from eosframework.topology.dsl.recorded_calls import (
     FunctionLike,
     Node,
@@ -19,45 +28,254 @@ from eosframework.topology.dsl.recorded_calls import (
     SchemaLike,
     caller,
 )
-from eosframework.topology.dsl.store_declarations import StoreOptions, declared_store
 from eosframework.topology.spec.durations import DurationLike
+from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
-    DeadLetter,
     SinkSpec,
     StepSpec,
     TableMode,
     TableSpec,
-    check_policy,
 )
+from eosframework.topology.spec.window_spec import WindowSpec
 
-OnErrorLike = Literal["fail", "skip"] | DeadLetter
+
+class GlobalTable:
+    """A topic that every process keeps in memory; see `Topology.global_table`."""
+
+    def __init__(self, recording: Recording, node: Node) -> None:
+        self.recording = recording
+        self.node = node
 
 
-def dead_letter(
-    topic: str, *, retry: Sequence[DurationLike] | DurationLike = (), replay: bool = False
-) -> DeadLetter:
-    """Return the policy that writes a record that cannot be processed to `topic`.
+class Joinable:
+    """The join methods of `Stream` and `KeyedStream`."""
 
-    Args:
-        topic: for the record, written in the same transaction as its offset.
-        retry: delays before each further attempt, for example `["10s", "1m"]`; later records do
-            not wait. The record becomes a dead letter when the last attempt has failed.
-        replay: create an internal topic through which dead letters are replayed; with `retry`
-            there is one in any case.
+    recording: Recording
+    node: Node
 
-    Raises:
-        TopologyError: a delay is not a duration.
-    """
-    policy: dict[str, Any] = {"dead_letter": topic}
-    if retry:
-        policy["retry"] = (retry,) if isinstance(retry, str | timedelta) else tuple(retry)
-    if replay:
-        policy["replay"] = True
-    try:
-        return DeadLetter.model_validate(check_policy(policy))
-    except ValueError as error:
-        raise TopologyError(f"{caller()}: dead_letter: {error}") from error
+    @abstractmethod
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
+        """Add a step, given as in a topology file."""
+
+    def join(
+        self,
+        other: Stream | GlobalTable,
+        by: FunctionLike,
+        *,
+        how: How = "inner",
+        key: FunctionLike | None = None,
+    ) -> Stream:
+        """Join each record with the row of a table; two tables are joined row by row.
+
+        Args:
+            other: a table: `Topology.table`, an aggregate, a join of tables, or one of these
+                followed by `filter` and `map_values`; or a global table.
+            by: takes the value and the row; the row is None if there is none.
+            how: `"inner"`: only records with a row. `"left"`: all records of this side.
+                `"outer"`, for two tables: all rows of both.
+            key: with a global table: takes the whole record and returns the row's key. None: the
+                record's key.
+
+        Raises:
+            TopologyError: the table is of another topology.
+        """
+        declared: dict[str, Any] = {"by": self.recording.reference("join", by), "kind": how}
+        if key is not None:
+            declared["key"] = self.recording.reference("join", key)
+        return self._joined("join", other, declared)
+
+    def join_within(
+        self,
+        other: Stream,
+        by: FunctionLike,
+        within: DurationLike | None = None,
+        *,
+        before: DurationLike | None = None,
+        after: DurationLike | None = None,
+        grace: DurationLike = "0s",
+        how: How = "inner",
+        late: str | None = None,
+        value: SerdeLike | None = None,
+        with_value: SerdeLike | None = None,
+        store: str | None = None,
+    ) -> Stream:
+        """Join each record with another stream's records of the same key that are close in time.
+
+        Args:
+            other: the stream.
+            by: takes this side's value and the other's; one is None for a record without a match.
+            within: greatest distance between the event times of two records that match.
+            before: how much earlier the other record may be. None: `within`.
+            after: how much later the other record may be. None: `within`.
+            grace: how long after the end of an interval late records are accepted, in stream time.
+            how: `"inner"`, `"left"` or `"outer"`: the sides whose records have a result even
+                without a match, once none is possible any more.
+            late: topic for records that arrive after their interval and its grace are over. None:
+                they are only counted.
+            value: serde of this side's values in the store. None: the serde of the source; json if
+                a step produced the value.
+            with_value: serde of the other side's values.
+            store: name of the store that buffers records. None: the stream's name with `.join`.
+
+        Raises:
+            TopologyError: the stream is of another topology, or no time is given.
+        """
+        if within is None and before is None and after is None:
+            raise TopologyError(
+                f"{caller()}: join_within was given no time; say how far apart records may be, "
+                f"as in within='10m'"
+            )
+        times = {"within": within, "before": before, "after": after, "grace": grace}
+        serdes = {"value": value, "with_value": with_value}
+        recording = self.recording
+        declared: dict[str, Any] = {
+            "by": recording.reference("join_within", by),
+            "kind": how,
+            **{name: time for name, time in times.items() if time is not None},
+            **{name: recording.serde(serde) for name, serde in serdes.items() if serde is not None},
+        }
+        names = {"store": store, "late": late}
+        declared.update({name: value for name, value in names.items() if value is not None})
+        return self._joined("join_within", other, declared)
+
+    def _joined(self, call: str, other: Stream | GlobalTable, declared: dict[str, Any]) -> Stream:
+        if other.recording is not self.recording:
+            raise TopologyError(
+                f"{caller()}: {call} was given a stream of another topology, "
+                f"{other.recording.application!r}; declare both with the same Topology"
+            )
+        # `flatten` sets the name of the other side, once all streams have names.
+        return self.declared("join", {"with": "", **declared}, other.node)
+
+
+class KeyedStream(Joinable):
+    """Records of which all with the same key are processed by the same task, in order."""
+
+    def __init__(self, stream: Stream, window: WindowSpec | None = None) -> None:
+        self.recording = stream.recording
+        self.node = stream.node
+        self._stream = stream
+        self._window = window
+
+    def declared(self, operator: str, declared: Any, joined: Node | None = None) -> Stream:
+        """Add a step, given as in a topology file."""
+        if self._window is not None:
+            raise TopologyError(
+                f"{caller()}: a window goes with an aggregate, not with {operator}; join first, "
+                f"or join what the aggregate gives"
+            )
+        return self._stream.declared(operator, declared, joined)
+
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        grace: DurationLike | None = None,
+        late: str | None = None,
+        close_when_idle: DurationLike | None = None,
+    ) -> KeyedStream:
+        """Aggregate the records of each key and window separately.
+
+        Results are `WindowResult`s.
+
+        Args:
+            window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
+                `session(minutes=30)`.
+            grace: how long after its end, in stream time, a window still accepts records.
+            late: topic for records for which every window has closed.
+            close_when_idle: with `emit="close"`: close open windows after so long without a record
+                by the wall clock.
+        """
+        given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
+        options = {name: value for name, value in given.items() if value is not None}
+        declared = {**window.model_dump(exclude_unset=True), **options}
+        return KeyedStream(self._stream, window_of(declared))
+
+    def deduplicate(
+        self,
+        within: DurationLike,
+        *,
+        by: FunctionLike | None = None,
+        late: str | None = None,
+        store: str | None = None,
+    ) -> Stream:
+        """Pass on the first record of each key within a time, and drop its duplicates.
+
+        Args:
+            within: distance in event time from which two records are never duplicates.
+            by: two records of a key are duplicates only if `by(value)` is equal. None: all are.
+            late: topic for records older than stream time by more than `within`.
+            store: its name. None: the stream's name with `.deduplicate`.
+        """
+        recording = self._stream.recording
+        declared = {
+            "within": within,
+            "by": None if by is None else recording.reference("deduplicate", by),
+            "late": late,
+            "store": store,
+        }
+        return self._stream.declared("deduplicate", declared)
+
+    def count(self, **options: Unpack[AggregateOptions]) -> Stream:
+        """Count the records of each key.
+
+        Args:
+            options: see `AggregateOptions`; the value is an integer unless stated otherwise.
+        """
+        return self._fold("count", {}, options)
+
+    def sum(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Add up `of(value)` for each key."""
+        return self._fold("sum", {"of": of}, options)
+
+    def min(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the smallest `of(value)` of each key."""
+        return self._fold("min", {"of": of}, options)
+
+    def max(self, of: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the greatest `of(value)` of each key."""
+        return self._fold("max", {"of": of}, options)
+
+    def reduce(self, add: FunctionLike, **options: Unpack[AggregateOptions]) -> Stream:
+        """Keep the first value of each key, then `add(aggregate, value)`."""
+        return self._fold("reduce", {"add": add}, options)
+
+    def aggregate(
+        self,
+        initial: FunctionLike,
+        add: FunctionLike,
+        *,
+        merge: FunctionLike | None = None,
+        **options: Unpack[AggregateOptions],
+    ) -> Stream:
+        """Keep `add(aggregate, value)` for each key, starting with `initial()`.
+
+        Args:
+            initial: returns the first aggregate.
+            add: returns the next aggregate.
+            merge: for sessions: `merge(aggregate, aggregate)`, when a record joins two.
+            options: see `AggregateOptions`.
+        """
+        functions = {"initial": initial, "add": add}
+        if merge is not None:
+            functions["merge"] = merge
+        return self._fold("aggregate", functions, options)
+
+    def _fold(
+        self, operator: str, functions: Mapping[str, FunctionLike], options: AggregateOptions
+    ) -> Stream:
+        recording = self._stream.recording
+        declared: dict[str, Any] = {**options}
+        if self._window is not None:
+            declared["window"] = self._window
+        if "value" in options:
+            declared["value"] = recording.serde(options["value"])
+        if "upgrade" in options:
+            declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
+        for name, function in functions.items():
+            declared[name] = recording.reference(operator, function)
+        return self._stream.declared(operator, declared)
 
 
 class Stream(Joinable):
@@ -364,16 +582,3 @@ class Stream(Joinable):
             raise TopologyError(
                 f"{caller()}: this stream branches twice; put all predicates into one branch()"
             )
-
-
-def policy_of(policy: Any) -> OnErrorLike | None:
-    """Return a policy in the form of the spec.
-
-    Raises:
-        TopologyError: it is not a policy.
-    """
-    if policy is None or isinstance(policy, DeadLetter) or policy in ("fail", "skip"):
-        return policy
-    raise TopologyError(
-        f"{caller()}: on_error was given {policy!r}; expected 'fail', 'skip' or dead_letter(topic)"
-    )

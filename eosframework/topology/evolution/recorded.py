@@ -12,9 +12,18 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self, cast
 
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Graph, Sink, Source, Store, SubTopology
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
-from eosframework.topology.graph.process_nodes import Processor
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Graph,
+    JoinSide,
+    Processor,
+    Sink,
+    Source,
+    Store,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
 from eosframework.topology.graph.walk import AnyNode, nodes_of
 from eosframework.topology.spec.durations import short
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from eosframework.topology.graph.graph import Aggregate, Source, Store, SubTopology
-from eosframework.topology.graph.join_nodes import (
+from eosframework.topology.graph.graph import (
+    Aggregate,
     GlobalTable,
     JoinSide,
     Lookup,
+    Processor,
+    Source,
+    Store,
     StreamJoin,
+    SubTopology,
     Table,
     TableJoin,
     View,
 )
-from eosframework.topology.graph.process_nodes import Processor
 from eosframework.topology.graph.walk import AnyNode, followers_of
 
 

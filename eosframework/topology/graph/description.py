@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
+    GlobalTable,
     Graph,
+    JoinSide,
+    Lookup,
     OnError,
     Persister,
     Sink,
     Source,
     Step,
     Store,
+    StreamJoin,
     SubTopology,
+    Table,
+    TableJoin,
     TableSink,
 )
-from eosframework.topology.graph.join_description import described_global_table, described_joins
-from eosframework.topology.graph.join_nodes import GlobalTable, JoinSide, Lookup, StreamJoin, Table
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.durations import short
 from eosframework.topology.spec.window_spec import Window
@@ -62,7 +66,7 @@ def describe(
             _describe_part(graph, part, partitions or {}, leases, ids) for part in parts
         ],
         "persisters": [_describe_persister(persister) for persister in graph.persisters],
-        "global_tables": [described_global_table(table) for table in graph.global_tables],
+        "global_tables": [_describe_global_table(table) for table in graph.global_tables],
     }
 
 
@@ -151,7 +155,7 @@ def _describe_part(
         "steps": [_describe_step(n) for n in nodes_of(part) if isinstance(n, Step)],
         "keyed": [
             *(_describe_keyed(n) for n in nodes_of(part) if isinstance(n, Aggregate)),
-            *described_joins(nodes_of(part)),
+            *_describe_joins(nodes_of(part)),
         ],
         "stores": [_describe_store(store) for store in part.stores],
         "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
@@ -227,6 +231,71 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
         "on_error": _describe_policy(node.on_error),
         "next": [child.name for child in node.children],
     }
+
+
+def _describe_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
+    """Return a description of each table and join among `nodes`, each once."""
+    joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
+    found = {id(j): j for j in joins if isinstance(j, Table | Lookup | TableJoin | StreamJoin)}
+    return [
+        {
+            "name": node.name,
+            "stream": node.stream,
+            **_describe_join(node),
+            "on_error": {"policy": str(node.on_error.policy), "topic": node.on_error.topic},
+            "next": [child.name for child in node.children],
+        }
+        for node in found.values()
+    ]
+
+
+def _describe_global_table(table: GlobalTable) -> dict[str, Any]:
+    """Return the description of a global table."""
+    return {
+        "name": table.name,
+        "topic": table.topic,
+        "key": table.key.name,
+        "value": table.value.name,
+    }
+
+
+def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, Any]:
+    match node:
+        case Table():
+            return {
+                "operator": "table",
+                "store": node.store.name,
+                "value": node.row.name,
+                "history_ms": node.history_ms,
+            }
+        case Lookup():
+            functions = {"by": node.function.name}
+            if node.of is not None:
+                functions["key"] = node.of.name
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "table": node.view.name,
+                "functions": functions,
+            }
+        case TableJoin():
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "tables": [node.left.name, node.right.name],
+                "functions": {"by": node.function.name},
+            }
+        case StreamJoin():
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "functions": {"by": node.function.name},
+                "store": node.store.name,
+                "before_ms": node.before_ms,
+                "after_ms": node.after_ms,
+                "grace_ms": node.grace_ms,
+                "late": node.late,
+            }
 
 
 def _describe_window(window: Window | None) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
+    JoinSide,
     Node,
     OnError,
     Operator,
@@ -15,9 +16,9 @@ from eosframework.topology.graph.graph import (
     Sink,
     Source,
     Step,
+    StreamJoin,
     SubTopology,
 )
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
 
 AnyNode = Source | Node
 

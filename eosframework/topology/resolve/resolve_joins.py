@@ -8,17 +8,15 @@ from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, kept_
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
+    GlobalTable,
+    JoinKind,
+    JoinSide,
+    Lookup,
     Node,
     OnError,
     Processor,
     Step,
     Store,
-)
-from eosframework.topology.graph.join_nodes import (
-    GlobalTable,
-    JoinKind,
-    JoinSide,
-    Lookup,
     StreamJoin,
     Table,
     TableJoin,

@@ -13,8 +13,7 @@ from eosframework.application.needed_access import topic_access
 from eosframework.application.start_checks import source_topics
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
-from eosframework.topology.graph.graph import Graph
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin
+from eosframework.topology.graph.graph import Graph, JoinSide, StreamJoin
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.lint.lint import lint
 from eosframework.topology.resolve.resolve import resolve

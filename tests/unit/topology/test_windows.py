@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
 from eosframework.errors import TopologyError
-from eosframework.topology.dsl.keyed_streams import KeyedStream
+from eosframework.topology.dsl.streams import KeyedStream
 from eosframework.topology.graph.description import as_text
 from eosframework.topology.json_schema import topology_schema
 from eosframework.topology.lint.lint import lint
