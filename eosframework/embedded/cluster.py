@@ -15,11 +15,10 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from eosframework.embedded.class_archive import class_archive, recording, sharing
 from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
-from eosframework.embedded.java import find_java
+from eosframework.embedded.java import class_archive, find_java, recording, sharing
 from eosframework.embedded.layout import (
     Layout,
     load_layout,

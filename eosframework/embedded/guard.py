@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_WATCH = "import sys; from eosframework.embedded.guard import watch; watch(sys.argv[1])"
+_PROGRAM = "eosframework.embedded.guard_process"
 
 
 class Guard:
@@ -19,7 +19,7 @@ class Guard:
 
     def __init__(self, data_dir: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _WATCH, str(data_dir)],
+            [sys.executable, "-P", "-m", _PROGRAM, str(data_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -30,14 +30,3 @@ class Guard:
         """End the guard; call it when the server has ended."""
         self._process.kill()
         self._process.communicate()
-
-
-def watch(data_dir: str) -> None:
-    """Wait for the end of standard input, then kill the server in `data_dir`."""
-    from eosframework.embedded.cluster import find_kafka
-    from eosframework.embedded.postgres.start import find_postgres
-
-    sys.stdin.buffer.read()
-    for find in (find_kafka, find_postgres):
-        if server := find(Path(data_dir)):
-            server.kill()

@@ -17,7 +17,6 @@ from typing import Any
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ComponentFailed, ConfigurationError, EosError
-from eosframework.testing.providers import IMAGE_VARIABLES, PROVIDER_VARIABLE, Service
 
 try:
     from docker.errors import APIError, DockerException
@@ -27,6 +26,9 @@ except ImportError as _error:
         "servers in containers need packages that are not installed; "
         "run: pip install 'eosframework[containers]'"
     ) from _error
+
+IMAGE_VARIABLES = {"kafka": "EOS_TEST_KAFKA_IMAGE", "postgres": "EOS_TEST_POSTGRES_IMAGE"}
+DEFAULT_IMAGES = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
 
 _READY_SECONDS = 300
 _POLL_SECONDS = 0.1
@@ -66,7 +68,7 @@ class Containers:
         images: by service.
     """
 
-    images: Mapping[Service, str]
+    images: Mapping[str, str]
 
     @contextmanager
     def kafka(self, properties: Mapping[str, str]) -> Generator[str]:
@@ -95,7 +97,7 @@ class Containers:
 
     @contextmanager
     def _started(
-        self, service: Service, port: int, variables: Mapping[str, str], command: list[str]
+        self, service: str, port: int, variables: Mapping[str, str], command: list[str]
     ) -> Generator[tuple[DockerContainer, str]]:
         """Run a container; yields it with the address of its port, as host:port."""
         container: DockerContainer | None = None
@@ -113,12 +115,20 @@ class Containers:
             except DockerException as error:
                 raise ConfigurationError(
                     f"no Docker engine answers ({error}); start one, set DOCKER_HOST, or choose "
-                    f"{PROVIDER_VARIABLE}=embedded"
+                    "EOS_TEST_PROVIDER=embedded"
                 ) from error
             yield container, address
         finally:
             if container is not None:
                 container.stop()
+
+
+def chosen_images(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the image of each service: the one in its variable, else the official one."""
+    return {
+        service: environment.get(IMAGE_VARIABLES[service]) or image
+        for service, image in DEFAULT_IMAGES.items()
+    }
 
 
 def broker_variable(name: str) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.processing.codegen.compiler import CompiledSource, compile_source
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
-from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
-from eosframework.topology.graph.graph import Graph
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Graph, Sink
+from eosframework.topology.graph.walk import nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +136,33 @@ class TopologyDriver:
             headers or (),
             topic,
         )
+
+
+def encoded(value: Any, serde: Serde) -> bytes | None:
+    """Return the bytes of a value; bytes stay unchanged."""
+    if value is None or isinstance(value, bytes) or serde.encode is None:
+        return cast("bytes | None", value)
+    return serde.encode(value)
+
+
+def decoded(data: bytes | None, serde: Serde | None) -> Any:
+    """Return the value of bytes; without a serde the bytes."""
+    if data is None or serde is None or serde.decode is None:
+        return data
+    return serde.decode(data)
+
+
+def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
+    """Return the serdes of key and value of each output topic with a fixed name."""
+    return {
+        node.topic: (node.key, node.value)
+        for part in graph.sub_topologies
+        for node in nodes_of(part)
+        if isinstance(node, Sink) and isinstance(node.topic, str)
+    }
+
+
+def keep_schemas_here(graph: Graph) -> None:
+    """Bind serdes with schemas to this process instead of a registry."""
+    if graph.codecs:
+        SchemaRegistry(RegistrySettings(), local=True).bind(graph.codecs)

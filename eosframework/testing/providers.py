@@ -17,11 +17,6 @@ ADDRESS_VARIABLES: Mapping[Service, str] = {
     "kafka": "EOS_TEST_BOOTSTRAP",
     "postgres": "EOS_TEST_DSN",
 }
-IMAGE_VARIABLES: Mapping[Service, str] = {
-    "kafka": "EOS_TEST_KAFKA_IMAGE",
-    "postgres": "EOS_TEST_POSTGRES_IMAGE",
-}
-DEFAULT_IMAGES: Mapping[Service, str] = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18"}
 
 
 class Provider(Protocol):
@@ -68,13 +63,9 @@ def choose_provider(
     if name == "embedded":
         return Embedded(make_folder)
     if name == "containers":
-        from eosframework.testing.containers import Containers
+        from eosframework.testing.containers import Containers, chosen_images
 
-        images: dict[Service, str] = {
-            each: environment.get(IMAGE_VARIABLES[each]) or DEFAULT_IMAGES[each]
-            for each in DEFAULT_IMAGES
-        }
-        return Containers(images)
+        return Containers(chosen_images(environment))
     if name == "external":
         return External(environment)
     raise ConfigurationError(

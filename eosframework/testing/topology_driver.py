@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -22,10 +22,9 @@ from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
-from eosframework.state.memory import MemoryState
+from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query.layouts import Row, layout_of
-from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
-from eosframework.testing.kept_state import KeptState
+from eosframework.testing.driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -51,6 +50,33 @@ OPTIONS = WorkerOptions(
     leave_on_stop=True,
     stop_deadline_seconds=20.0,
 )
+
+
+class MachineState:
+    """The stores of one machine, in memory; they survive a worker. See `StateBackend`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _LastingStores] = {}
+
+    def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
+        """Return a task's stores with their previous content."""
+        return self._tasks.setdefault(task, _LastingStores(stores))
+
+    def of(self, sub_topology: str) -> list[TaskStores]:
+        """Return the stores of all tasks of a sub-topology."""
+        return [
+            stores
+            for task, stores in self._tasks.items()
+            if task.rpartition("-")[0] == sub_topology
+        ]
+
+    def close(self) -> None:
+        """Keep all stores."""
+
+
+class _LastingStores(MemoryTaskStores):
+    def close(self) -> None:
+        """Keep the content."""
 
 
 class Crash(BaseException):
@@ -86,7 +112,7 @@ class TopologyTestDriver:
         self._serdes = sink_serdes(self.graph)
         self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
-        self._state = KeptState()
+        self._state = MachineState()
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
@@ -225,7 +251,7 @@ class TopologyTestDriver:
             keep_stores: False: it finds no stores on its machine and restores the changelogs.
         """
         if not keep_stores:
-            self._state = KeptState()
+            self._state = MachineState()
         self._worker = self._new_worker()
 
     def crash_at(self, step: int) -> None:

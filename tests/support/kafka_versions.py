@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from eosframework.embedded import class_archive, cluster
+from eosframework.embedded import cluster, java
 from eosframework.embedded.jars import KAFKA_VERSION, LOG_BINDING, JarSet, fetched
 
 OLDEST_ACCEPTED = "4.0.1"
@@ -39,6 +39,6 @@ def kafka_of(version: str) -> Generator[None]:
     with (
         patch.object(cluster, "kafka_jars", lambda: fetched(jars)),
         patch.object(cluster, "FEATURES", () if is_3 else cluster.FEATURES),
-        patch.object(class_archive, "KAFKA", jars),
+        patch.object(java, "KAFKA", jars),
     ):
         yield
