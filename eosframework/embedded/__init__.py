@@ -16,7 +16,7 @@ except ImportError as _error:
         "run: pip install 'eosframework[embedded]'"
     ) from _error
 
-from eosframework.embedded.cluster import KafkaCluster, find_kafka, start_kafka
+from eosframework.embedded.kafka_cluster import KafkaCluster, find_kafka, start_kafka
 from eosframework.embedded.node import Node
 from eosframework.embedded.postgres import PostgresServer, find_postgres, start_postgres
 

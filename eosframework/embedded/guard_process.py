@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from eosframework.embedded.cluster import find_kafka
+from eosframework.embedded.kafka_cluster import find_kafka
 from eosframework.embedded.postgres.start import find_postgres
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from eosframework.embedded.folder import START_SECONDS, replace_file, tail_of
+from eosframework.embedded.data_directory import START_SECONDS, replace_file, tail_of
 from eosframework.embedded.ports import live_brokers, require_free
 from eosframework.embedded.suspension import suspend_process
 from eosframework.errors import ComponentFailed

@@ -129,7 +129,7 @@ def codec_serde(codec: Codec) -> Serde:
     return Serde(str(codec.declared), codec.encode, codec.decode, own, codec)
 
 
-def kept_name(name: str) -> str:
+def internal_serde_name(name: str) -> str:
     """Return the name of the serde for stores and internal topics, which use no schema registry.
 
     Values with a model, or of JSON Schema, are stored as JSON, messages as their own bytes. No

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from eosframework.testing.faults import Fault, arm, fired
 
 if TYPE_CHECKING:
-    from eosframework.testing.driver import Sent, TopologyDriver
     from eosframework.testing.everywhere import crash_everywhere, cut_everywhere
-    from eosframework.testing.topology_driver import TopologyTestDriver
+    from eosframework.testing.stateless_driver import Sent, TopologyDriver
+    from eosframework.testing.topology_test_driver import TopologyTestDriver
 
 __all__ = [
     "Fault",
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Sent": "driver",
-    "TopologyDriver": "driver",
-    "TopologyTestDriver": "topology_driver",
+    "Sent": "stateless_driver",
+    "TopologyDriver": "stateless_driver",
+    "TopologyTestDriver": "topology_test_driver",
     "crash_everywhere": "everywhere",
     "cut_everywhere": "everywhere",
 }

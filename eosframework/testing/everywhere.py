@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eosframework.testing.topology_driver import TopologyTestDriver, graph_of
+from eosframework.testing.topology_test_driver import TopologyTestDriver, graph_of
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Aggregate, Emit, Graph
 from eosframework.topology.graph.walk import nodes_of

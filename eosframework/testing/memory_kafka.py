@@ -26,7 +26,7 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.records import Position, TopicPartition
-from eosframework.testing.driver import Sent
+from eosframework.testing.stateless_driver import Sent
 
 
 @dataclass(slots=True)
@@ -257,7 +257,7 @@ class MemoryInput:
         """Do nothing: the group has no other member."""
 
 
-class MemoryLedger:
+class MemoryStartPositions:
     """Starts every partition at its beginning; see `ProgressLedger`."""
 
     def starting_positions(self, committed: Sequence[Position], log: Any) -> list[Position]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from eosframework.embedded.folder import replace_file
+from eosframework.embedded.data_directory import replace_file
 from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import FILE_MODE
 

@@ -13,7 +13,7 @@ from typing import Self
 
 import psutil
 
-from eosframework.embedded.folder import START_SECONDS, tail_of
+from eosframework.embedded.data_directory import START_SECONDS, tail_of
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.ports import HOST, require_free
 from eosframework.embedded.postgres.programs import SUPERUSER, as_account, find_programs

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
+from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.ports import free_ports, require_free
 from eosframework.embedded.postgres.programs import (
     find_programs,

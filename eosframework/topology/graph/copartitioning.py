@@ -22,7 +22,7 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.walk import AnyNode, followers_of
 
 
-def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
+def copartitioned_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
     """Return the sets of two or more topics whose records reach the same store.
 
     A store is divided by partition, so a key that two topics have in different partitions would
@@ -31,13 +31,13 @@ def meeting_topics(part: SubTopology) -> tuple[frozenset[str], ...]:
     """
     reached: dict[str, set[str]] = defaultdict(set)
     for source in part.sources:
-        for store in _stores_behind(source):
+        for store in _stores_reached(source):
             reached[store.name].add(source.topic)
     sets = {frozenset(topics) for topics in reached.values() if len(topics) > 1}
     return tuple(sorted(sets, key=sorted))
 
 
-def _stores_behind(source: Source) -> Iterator[Store]:
+def _stores_reached(source: Source) -> Iterator[Store]:
     """Yield every store that a record of `source` can change or look up."""
     seen: set[int] = set()
     todo: list[AnyNode] = [source]

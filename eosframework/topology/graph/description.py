@@ -353,10 +353,10 @@ def _text_of(
     node: AnyNode, depth: int, shown: set[int], policy: OnError | None = None
 ) -> Iterator[str]:
     """Yield the lines of a node and its followers; the policy only where it changes."""
-    again = " (merged, as above)" if id(node) in shown else ""
+    merged = " (merged, as above)" if id(node) in shown else ""
     ending = "" if node.on_error == policy else f", on error: {_policy_label(node.on_error)}"
-    yield f"{'  ' * depth}{_text_label(node)}{again or ending}"
-    if again:
+    yield f"{'  ' * depth}{_text_label(node)}{merged or ending}"
+    if merged:
         return
     shown.add(id(node))
     for label, child in followers_of(node):
@@ -374,19 +374,21 @@ def _policy_label(policy: OnError) -> str:
 def _text_label(node: AnyNode) -> str:
     match node:
         case Source():
-            return f"{node.topic} ({node.key.name} key, {node.value.name} value{_again(node)})"
+            return (
+                f"{node.topic} ({node.key.name} key, {node.value.name} value{_retry_label(node)})"
+            )
         case Sink():
             return f"→ {_target(node)} ({node.key.name} key, {node.value.name} value)"
         case _:
             return node.name
 
 
-def _again(source: Source) -> str:
-    if source.again is None:
+def _retry_label(source: Source) -> str:
+    if source.retry_of is None:
         return ""
-    if source.again.delay_ms is None:
-        return f"; dead letters of {source.again.topic} that are replayed"
-    return f"; {source.again.topic} again, after {short(source.again.delay_ms)}"
+    if source.retry_of.delay_ms is None:
+        return f"; dead letters of {source.retry_of.topic} that are replayed"
+    return f"; {source.retry_of.topic} again, after {short(source.retry_of.delay_ms)}"
 
 
 def _label(node: AnyNode) -> str:

@@ -375,7 +375,7 @@ Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryOf:
     """The role of an internal topic from which failed records are processed another time.
 
     Args:
@@ -395,7 +395,7 @@ class Source:
         timestamp: takes the decoded value and returns the event time, as milliseconds since
             the epoch or a datetime; None: the record's timestamp.
         on_error: for records that cannot be decoded.
-        again: of an internal topic for retries or replays; None: a declared source, or a
+        retry_of: of an internal topic for retries or replays; None: a declared source, or a
             repartition topic.
         ahead_ms: by how many milliseconds the event time that a function returns may be later
             than the record's own timestamp; None: no limit.
@@ -408,7 +408,7 @@ class Source:
     timestamp: Function | None
     on_error: OnError
     children: list[Node] = field(default_factory=list["Node"])
-    again: Again | None = None
+    retry_of: RetryOf | None = None
     ahead_ms: int | None = None
 
 
@@ -484,13 +484,13 @@ class Repartition:
         topic: its name.
         writer: sub-topology that writes it.
         partitions: None: as many as its writer has tasks.
-        again: its role, if the writer reads it itself, for retries or replays.
+        retry_of: its role, if the writer reads it itself, for retries or replays.
     """
 
     topic: str
     writer: str
     partitions: int | None = None
-    again: Again | None = None
+    retry_of: RetryOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,7 +550,7 @@ class Graph:
         """Topics that only the application may write: a foreign record would corrupt its state."""
         stores = (store.changelog for part in self.sub_topologies for store in part.stores)
         sources = (source for part in self.sub_topologies for source in part.sources)
-        again = (source.topic for source in sources if source.again is not None)
+        retries = (source.topic for source in sources if source.retry_of is not None)
         repartitions = (repartition.topic for repartition in self.repartitions)
         registry = registry_topic(self.application)
-        return frozenset((registry, *stores, *again, *repartitions))
+        return frozenset((registry, *stores, *retries, *repartitions))

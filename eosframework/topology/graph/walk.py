@@ -82,6 +82,6 @@ def dead_letter_topics(graph: Graph) -> list[str]:
     )
 
 
-def keeps(part: SubTopology) -> bool:
+def has_state(part: SubTopology) -> bool:
     """Return True if the results of a record depend on earlier records."""
     return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.lowering.lowering import lower
-from eosframework.topology.lowering.parts import carriers_of_branches, in_order
+from eosframework.topology.lowering.parts import branch_parents, in_order
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.tabular import is_global, is_table, tables_along
@@ -18,7 +18,7 @@ def join_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return the findings about tables and joins."""
     yield from _sources(app)
     yield from _from_global_tables(app)
-    known = {*app.spec.sources, *app.spec.streams, *carriers_of_branches(app.spec)}
+    known = {*app.spec.sources, *app.spec.streams, *branch_parents(app.spec)}
     in_cycle = set(in_order(app.spec)[1])
     for name, stream in app.spec.streams.items():
         along = tables_along(app.spec, stream)
@@ -171,15 +171,15 @@ def _origins(
 
 def key_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return the joins with keys of different serdes; the topology has no other errors."""
-    ways = lower(app).ways
+    facts = lower(app).facts
     for name, stream in app.spec.streams.items():
-        key = ways[stream.from_[0]].key
+        key = facts[stream.from_[0]].key
         for i, step in enumerate(stream.steps):
             if step.group_by is not None:
                 key = step.group_by.key or key
             if step.join is None or is_global(app.spec, step.join.with_):
                 continue
-            other = ways[step.join.with_].key
+            other = facts[step.join.with_].key
             if key != other:
                 yield Finding(
                     app.source_map.find(("streams", name, "steps", i, "join", "with")),

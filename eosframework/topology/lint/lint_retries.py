@@ -10,7 +10,7 @@ from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
 
-def again_findings(app: LoadedApp) -> Iterator[Finding]:
+def retry_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return the findings about `retry` and `replay`; the topology has no other errors."""
     lowered = lower(app).app.spec
     parts = connected_parts(lowered)
@@ -26,7 +26,7 @@ def again_findings(app: LoadedApp) -> Iterator[Finding]:
                 path: Path = (section, name, "on_error", setting)
                 yield Finding(
                     app.source_map.find(path),
-                    "again",
+                    "retry",
                     f"{setting} in {name!r} cannot be used: its task remembers (aggregates, joins, "
                     f"tables, handlers), and what a record meets there depends on the records "
                     f"before it. Leave {setting} out, or put the steps that may fail into a stream "

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import Format, Registered
 from eosframework.topology.lowering.lowering import Lowered, lower
-from eosframework.topology.lowering.sink_tables import own_topics
+from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.tabular import is_global
@@ -35,18 +35,18 @@ def schema_findings(app: LoadedApp) -> Iterator[Finding]:
             yield from _written(app, name, i, sink)
 
 
-def kept_findings(app: LoadedApp) -> Iterator[Finding]:
+def storage_findings(app: LoadedApp) -> Iterator[Finding]:
     """Return values that cannot be stored in their form; the topology has no other errors."""
     lowered = lower(app)
     for name, source in app.spec.sources.items():
         yield from _tables(app, name, source)
     for name, stream in app.spec.streams.items():
-        ways = [lowered.ways[parent] for parent in stream.from_]
-        values, keys = [way.value for way in ways], [way.key for way in ways]
+        facts = [lowered.facts[parent] for parent in stream.from_]
+        values, keys = [each.value for each in facts], [each.key for each in facts]
         yield from _unwritable_default(app, lowered, name, stream)
         waits = [s.join.with_ for s in stream.steps if s.join is not None and s.join.is_within]
-        if waits or name in own_topics(app.spec) or _moves(lowered, name):
-            others = [lowered.ways[other].value for other in waits]
+        if waits or name in rows_topics(app.spec) or _moves(lowered, name):
+            others = [lowered.facts[other].value for other in waits]
             yield from _unkept(app, name, [*values, *others])
         if any(_goes_by_key(app, step) for step in stream.steps):
             regrouped = stream.steps and stream.steps[0].group_by is not None
@@ -98,7 +98,7 @@ def _unwritable_default(
     """Find sinks that inherit the serde of a source and cannot write with it."""
     for i, sink in stream.sinks:
         for part in ("key", "value"):
-            declared = _registered(getattr(lowered.ways[name], part))
+            declared = _registered(getattr(lowered.facts[name], part))
             if getattr(sink, part) is not None or declared is None:
                 continue
             place = app.source_map.find(("streams", name, "to", i))

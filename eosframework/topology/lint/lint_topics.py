@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eosframework.records import TOPIC_NAME
 from eosframework.topology.lowering.parts import connected_parts, name_of_part, origins
-from eosframework.topology.lowering.sink_tables import own_topics
+from eosframework.topology.lowering.table_sinks import rows_topics
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Path, Severity
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
 from eosframework.txnid import registry_topic
@@ -25,7 +25,7 @@ def topic_findings(app: LoadedApp) -> Iterator[Finding]:
 
 def _topic_names(app: LoadedApp) -> Iterator[Finding]:
     registry = registry_topic(app.spec.application)
-    own = set(own_topics(app.spec).values())
+    own = set(rows_topics(app.spec).values())
     for path, topic in _topics(app.spec):
         place = app.source_map.find(path)
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
@@ -163,8 +163,8 @@ def _loops(app: LoadedApp) -> Iterator[Finding]:
         reads = {spec.sources[source].topic for source in part.sources}
         for stream in part.streams:
             for i, sink in spec.streams[stream].sinks:
-                again = sorted(reads & {sink.topic, *sink.topics})
-                for topic in again:
+                written = sorted(reads & {sink.topic, *sink.topics})
+                for topic in written:
                     yield Finding(
                         app.source_map.find(("streams", stream, "to", i)),
                         "loop",

@@ -35,7 +35,7 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     for name, source in spec.sources.items():
         if not source.global_:
             links.join(("source", name), ("topic", source.topic))
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     for name, stream in spec.streams.items():
         links.root(("stream", name))
         for parent in read_by(spec, stream):
@@ -57,14 +57,14 @@ def read_by(spec: TopologySpec, stream: StreamSpec) -> list[str]:
     return [n for n in names if n not in spec.sources or not spec.sources[n].global_]
 
 
-def carriers_of_branches(spec: TopologySpec) -> dict[str, str]:
+def branch_parents(spec: TopologySpec) -> dict[str, str]:
     """Return the stream that declares each branch."""
     return {branch: name for name, s in spec.streams.items() for branch in s.branch_names}
 
 
 def origins(spec: TopologySpec, stream: str) -> list[str]:
     """Return the sources whose records reach a stream, in declared order."""
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     edges = {
         name: {carriers.get(parent, parent) for parent in declared.from_}
         for name, declared in spec.streams.items()
@@ -78,7 +78,7 @@ def in_order(spec: TopologySpec) -> tuple[list[str], list[str]]:
 
     References to streams that do not exist are ignored.
     """
-    carriers = carriers_of_branches(spec)
+    carriers = branch_parents(spec)
     waiting = {
         name: {carriers.get(p, p) for p in read_by(spec, stream)} & set(spec.streams)
         for name, stream in spec.streams.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, kept_name
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, internal_serde_name
 from eosframework.topology.graph.graph import (
     Aggregate,
     Function,
@@ -22,7 +22,7 @@ from eosframework.topology.graph.graph import (
     TableJoin,
     View,
 )
-from eosframework.topology.lowering.lowering import Way
+from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.spec.durations import milliseconds
 from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import LoadedApp
@@ -39,7 +39,7 @@ class JoinResolver:
 
     Args:
         app: with the streams cut.
-        ways: facts about the records at the end of each source and stream.
+        facts: known facts about the records at the end of each source and stream.
         ends: of each source, stream and branch created so far.
         stores: collects the created stores, by source or stream.
         function: finds a function by its reference.
@@ -48,7 +48,7 @@ class JoinResolver:
     def __init__(
         self,
         app: LoadedApp,
-        ways: Mapping[str, Way],
+        facts: Mapping[str, RecordFacts],
         ends: Mapping[str, Ends],
         stores: dict[str, list[Store]],
         function: Callable[[str], Function],
@@ -56,7 +56,7 @@ class JoinResolver:
         self.views: dict[str, View] = {}
         self.global_tables: dict[str, GlobalTable] = {}
         self._app = app
-        self._ways = ways
+        self._facts = facts
         self._ends = ends
         self._stores = stores
         self._function = function
@@ -105,7 +105,7 @@ class JoinResolver:
         stream: str,
         place: str,
         declared: JoinSpec,
-        way: Way,
+        facts: RecordFacts,
         view: View | None,
         ends: Ends,
         on_error: OnError,
@@ -116,7 +116,7 @@ class JoinResolver:
             stream: that it is declared in.
             place: of the step in it, for messages.
             declared: the declaration.
-            way: facts about the records before it.
+            facts: facts about the records before it.
             view: the table whose changes these records are, if any.
             ends: of these records.
             on_error: of the stream.
@@ -129,7 +129,7 @@ class JoinResolver:
         kind = JoinKind(declared.kind)
         other = self.views.get(declared.with_)
         if declared.is_within:
-            join = self._stream_join(stream, name, declared, way, function, on_error)
+            join = self._stream_join(stream, name, declared, facts, function, on_error)
             _hang(JoinSide(join, is_left=True), ends)
             _hang(JoinSide(join, is_left=False), self._ends[declared.with_])
             return [join.children], None
@@ -147,7 +147,7 @@ class JoinResolver:
         return [lookup.children], None
 
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
-        row = self._app.serde(kept_name(declared.value))
+        row = self._app.serde(internal_serde_name(declared.value))
         history_ms = None if declared.history is None else milliseconds(declared.history)
         past = history_ms is not None
         key = BYTES if past else self._app.serde(declared.key)
@@ -160,7 +160,7 @@ class JoinResolver:
         stream: str,
         name: str,
         declared: JoinSpec,
-        way: Way,
+        facts: RecordFacts,
         function: Function,
         on_error: OnError,
     ) -> StreamJoin:
@@ -173,10 +173,10 @@ class JoinResolver:
             kind=JoinKind(declared.kind),
             function=function,
             store=self._store(stream, store, BYTES, BYTES),
-            key=self._app.serde(way.key),
+            key=self._app.serde(facts.key),
             values=(
-                self._waiting(way, declared.value),
-                self._waiting(self._ways[declared.with_], declared.with_value),
+                self._waiting(facts, declared.value),
+                self._waiting(self._facts[declared.with_], declared.with_value),
             ),
             before_ms=milliseconds(before),
             after_ms=milliseconds(after),
@@ -185,10 +185,12 @@ class JoinResolver:
             on_error=on_error,
         )
 
-    def _waiting(self, way: Way, stated: str | None) -> Serde:
+    def _waiting(self, facts: RecordFacts, stated: str | None) -> Serde:
         """Return the serde of values in the store; bytes that a step made are checked."""
-        serde = self._app.serde(stated or ("json" if way.new_value else kept_name(way.value)))
-        return CHECKED_BYTES if serde is BYTES and way.new_value else serde
+        serde = self._app.serde(
+            stated or ("json" if facts.new_value else internal_serde_name(facts.value))
+        )
+        return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
 
     def _store(
         self, owner: str, name: str, key: Serde, value: Serde, ttl_ms: int | None = None

@@ -23,9 +23,9 @@ from eosframework.processing.ports import (
 )
 from eosframework.processing.stores.state_ports import Bounds, StoreIdentity
 from eosframework.records import Position, TopicPartition
-from eosframework.testing.driver import Sent
-from eosframework.testing.memory_kafka import MemoryKafka, MemoryLedger
-from eosframework.testing.topology_driver import MachineState
+from eosframework.testing.memory_kafka import MemoryKafka, MemoryStartPositions
+from eosframework.testing.stateless_driver import Sent
+from eosframework.testing.topology_test_driver import MachineState
 from tests.unit.matrix.faults import Faults, Killed, Misuse
 
 FETCH_SECONDS = 0.03
@@ -414,7 +414,7 @@ class PlannedInput:
             raise self._log.misused(f"{call} of {missing}, not assigned")
 
 
-class PlannedLedger(MemoryLedger):
+class PlannedLedger(MemoryStartPositions):
     """See `ProgressLedger`; writes markers into a topic `registry`."""
 
     def __init__(self, log: Log, faults: Faults) -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from eosframework.errors import TopologyError, raised_by_functions
-from eosframework.serialization.serdes import Serde, kept_name
+from eosframework.serialization.serdes import Serde, internal_serde_name
 from eosframework.topology.graph.graph import (
     Function,
     OnError,
@@ -17,7 +17,7 @@ from eosframework.topology.graph.graph import (
     TableMode,
     TableSink,
 )
-from eosframework.topology.lowering.lowering import Way
+from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import connected_parts, name_of_part
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec, TopologySpec
@@ -29,7 +29,7 @@ def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
     return stream.is_source and stream.from_[0] in spec.sources
 
 
-def own_topics(spec: TopologySpec) -> dict[str, str]:
+def rows_topics(spec: TopologySpec) -> dict[str, str]:
     """Return the topics of rows for the database, by stream.
 
     A stream that is an unchanged source needs none: the table writer reads its topic.
@@ -41,25 +41,25 @@ def own_topics(spec: TopologySpec) -> dict[str, str]:
     }
 
 
-def rows_serdes(spec: TopologySpec, name: str, way: Way) -> tuple[str, str]:
+def rows_serdes(spec: TopologySpec, name: str, facts: RecordFacts) -> tuple[str, str]:
     """Return the serdes of key and value in a stream's topic of rows.
 
     Args:
         spec: the topology.
         name: of the stream.
-        way: facts about its records.
+        facts: facts about its records.
     """
     tables = [table for _, table in spec.streams[name].tables]
     models = (table.model for table in tables if table.row is None)
     values = (*(table.value for table in tables), *models)
-    made = "json" if way.new_value else kept_name(way.value)
+    made = "json" if facts.new_value else internal_serde_name(facts.value)
     return (
-        next((table.key for table in tables if table.key), kept_name(way.key)),
+        next((table.key for table in tables if table.key), internal_serde_name(facts.key)),
         next((value for value in values if value), made),
     )
 
 
-def persisters(
+def table_sinks(
     app: LoadedApp,
     policies: Mapping[str, OnError],
     serdes_of_rows: Mapping[str, tuple[Serde, Serde]],
@@ -71,7 +71,7 @@ def persisters(
         policies: by stream.
         serdes_of_rows: of key and value, by the streams that have a topic of rows.
     """
-    spec, own = app.spec, own_topics(app.spec)
+    spec, own = app.spec, rows_topics(app.spec)
     writers = {
         stream: name_of_part(spec, part)
         for part in connected_parts(spec)

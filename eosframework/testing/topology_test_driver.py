@@ -24,14 +24,14 @@ from eosframework.processing.worker import Worker
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query.layouts import Row, layout_of
-from eosframework.testing.driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
     MemoryKafka,
-    MemoryLedger,
     MemoryOutputs,
+    MemoryStartPositions,
 )
+from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store
 from eosframework.topology.loader import load_app
@@ -334,7 +334,7 @@ class TopologyTestDriver:
             self._plan,
             MemoryInput(kafka),
             MemoryOutputs(kafka),
-            MemoryLedger(),
+            MemoryStartPositions(),
             OPTIONS,
             state=state,
             clock=lambda: kafka.now,

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
+from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
 from eosframework.embedded.java import class_archive, find_java, recording, sharing
