@@ -102,9 +102,9 @@ def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
 
 
 def _role(repartition: Repartition) -> OwnRole:
-    if repartition.again is None:
+    if repartition.retry_of is None:
         return OwnRole.REPARTITION
-    return OwnRole.REPLAY if repartition.again.delay_ms is None else OwnRole.RETRY
+    return OwnRole.REPLAY if repartition.retry_of.delay_ms is None else OwnRole.RETRY
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:

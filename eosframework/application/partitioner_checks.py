@@ -20,7 +20,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.records import TopicPartition
-from eosframework.topology.graph.copartitioning import meeting_topics
+from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
 
 PARTITIONS = 16
@@ -197,7 +197,7 @@ def require_fitting_partitioners(
 
 
 def _meeting(graph: Graph) -> Iterable[frozenset[str]]:
-    return [topics for part in graph.sub_topologies for topics in meeting_topics(part)]
+    return [topics for part in graph.sub_topologies for topics in copartitioned_topics(part)]
 
 
 def _own(graph: Graph) -> frozenset[str]:

@@ -149,7 +149,7 @@ def _own_topics(graph: Graph, registered: Registered, admin: ClusterAdmin) -> di
     before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
     if before is not None:
         names.update(changelog_topic(graph.application, store) for store in before.stores)
-        names.update(before.ways)
+        names.update(before.repartitions)
     return admin.describe_topics(names)
 
 

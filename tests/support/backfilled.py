@@ -35,7 +35,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.process.logs import configure_logs
 from eosframework.records import TopicPartition
 from eosframework.testing import Fault, arm
-from eosframework.testing.driver import Sent
+from eosframework.testing.stateless_driver import Sent
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

@@ -30,8 +30,7 @@ from eosframework.processing.ports import Output, TransactionalOutput, Transacti
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.records import TopicPartition
 from eosframework.runtime.state import local_state
-from eosframework.topology.graph.graph import Graph, SubTopology
-from eosframework.topology.graph.join_nodes import Lookup
+from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
 

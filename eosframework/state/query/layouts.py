@@ -23,8 +23,14 @@ from eosframework.operators.windows.closing import Alarm
 from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Store, SubTopology
-from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    JoinSide,
+    Store,
+    StreamJoin,
+    SubTopology,
+    Table,
+)
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.spec.window_spec import Window, WindowKind
 

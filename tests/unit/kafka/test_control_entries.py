@@ -21,7 +21,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["derived", "x"]),
     lambda inner: (
         st.lists(inner, max_size=2)
-        | st.dictionaries(st.sampled_from([*NAMES, "sub_topology", "stores", "ways"]), inner)
+        | st.dictionaries(
+            st.sampled_from([*NAMES, "sub_topology", "stores", "repartitions"]), inner
+        )
     ),
     max_leaves=6,
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eosframework.application.partitioner_checks import FEWEST_KEYS, KeySample, misplaced_keys
 from eosframework.kafka.client.partitioner import partition_of
-from eosframework.topology.graph.copartitioning import meeting_topics
+from eosframework.topology.graph.copartitioning import copartitioned_topics
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.yaml_reader import read_yaml
@@ -36,7 +36,7 @@ def graph_of(streams: str) -> Graph:
 
 def meeting(streams: str) -> list[list[str]]:
     parts = graph_of(streams).sub_topologies
-    return [sorted(topics) for part in parts for topics in meeting_topics(part)]
+    return [sorted(topics) for part in parts for topics in copartitioned_topics(part)]
 
 
 def crc32(key: bytes, partitions: int) -> int:

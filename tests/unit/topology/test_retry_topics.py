@@ -11,8 +11,8 @@ from eosframework import Topology, dead_letter
 from eosframework.application.internal_topics import OwnRole, own_topics
 from eosframework.errors import TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
-from eosframework.topology.graph.graph import Again, Graph
-from eosframework.topology.graph.retry_topics import without_again
+from eosframework.topology.graph.graph import Graph, RetryOf
+from eosframework.topology.graph.retry_topics import without_retries
 from eosframework.topology.lint.lint import lint
 from eosframework.topology.resolve.resolve import resolve
 from tests.unit.topology.apps import read
@@ -30,17 +30,17 @@ streams:
 """
 
 
-def again(graph: Graph) -> dict[str, Again | None]:
-    return {s.topic: s.again for part in graph.sub_topologies for s in part.sources}
+def retries_of(graph: Graph) -> dict[str, RetryOf | None]:
+    return {s.topic: s.retry_of for part in graph.sub_topologies for s in part.sources}
 
 
 def test_each_source_has_a_topic_for_each_delay_and_one_for_replays() -> None:
     graph = resolve(read(RETRIED))
-    assert again(graph) == {
+    assert retries_of(graph) == {
         "raw": None,
-        "a.s.retry.10s": Again("raw", 10_000),
-        "a.s.retry.1m": Again("raw", 60_000),
-        "a.s.replay": Again("raw"),
+        "a.s.retry.10s": RetryOf("raw", 10_000),
+        "a.s.retry.1m": RetryOf("raw", 60_000),
+        "a.s.replay": RetryOf("raw"),
     }
     [part] = graph.sub_topologies
     assert len({id(source.children) for source in part.sources}) == 1
@@ -57,19 +57,19 @@ def test_python_declares_the_same() -> None:
     app = Topology("a")
     stream = app.stream("raw", value=dict, name="s").map_values(len)
     stream.on_error(dead_letter("dead", retry=["10s", timedelta(minutes=1)])).to("out")
-    assert again(resolve(app.loaded())) == again(resolve(read(RETRIED)))
+    assert retries_of(resolve(app.loaded())) == retries_of(resolve(read(RETRIED)))
 
 
 def test_a_backfill_has_none_of_them() -> None:
-    graph = without_again(resolve(read(RETRIED)))
-    assert again(graph) == {"raw": None}
+    graph = without_retries(resolve(read(RETRIED)))
+    assert retries_of(graph) == {"raw": None}
     assert graph.repartitions == ()
     assert graph.sub_topologies[0].sink_topics == ("dead", "out")
 
 
 def test_replay_alone_makes_one_topic() -> None:
     graph = resolve(read(RETRIED.replace("retry: [10s, 1m]", "replay: true")))
-    assert list(again(graph)) == ["raw", "a.s.replay"]
+    assert list(retries_of(graph)) == ["raw", "a.s.replay"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_delay_that_is_none_is_refused_in_python_where_it_stands() -> None:
 def test_where_a_task_remembers_neither_can_be_used() -> None:
     counted = RETRIED.replace('[{map_values: "m:shape"}]', '[{map_values: "m:shape"}, {count: {}}]')
     [finding] = lint(read(counted))
-    assert finding.rule == "again"
+    assert finding.rule == "retry"
     assert (finding.place.line, "remembers" in finding.message) == (8, True)
 
 

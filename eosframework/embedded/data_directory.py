@@ -1,4 +1,4 @@
-"""The directory that holds everything of an embedded server."""
+"""The directory with all files of an embedded server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eosframework.errors import ConfigurationError
 from eosframework.process.private_files import FILE_MODE, make_directory, opener
 
 START_SECONDS = 180.0
-"""A server serves within seconds; on a busy machine it takes many times longer, and a process that
-ends is not waited for."""
+"""Default deadline of a start. A server needs a few seconds, on a busy machine many times more; the
+wait ends at once if its process ends."""
 
 _TAIL_LINES = 15
 
@@ -38,10 +38,10 @@ def exclusively(data_dir: Path) -> Generator[None]:
 
 
 def own_directory(data_dir: Path) -> None:
-    """Make a server's directory for its owner alone; close one that is there.
+    """Create a server's directory, readable by its owner only; restrict an existing one.
 
     Raises:
-        ConfigurationError: the directory cannot be made.
+        ConfigurationError: the directory cannot be created.
     """
     try:
         make_directory(data_dir)
@@ -56,7 +56,7 @@ def _unwritable(data_dir: Path, error: OSError) -> ConfigurationError:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Replace the file at once, so that a crash leaves the old one or the new one."""
+    """Replace the file atomically, so that a crash leaves the old one or the new one."""
     unfinished = file.with_name(f"{file.name}.new")
     unfinished.unlink(missing_ok=True)
     unfinished.touch(FILE_MODE)
@@ -65,7 +65,7 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def tail_of(*logs: Path, directory: Path) -> str:
-    """Return the last lines of the log written last, and where to read the rest."""
+    """Return the last lines of the most recent log, and the path of the log."""
     spoken = [file for file in logs if file.exists() and file.stat().st_size]
     if not spoken:
         return f"it wrote no log in {directory}"

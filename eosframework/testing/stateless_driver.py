@@ -1,23 +1,26 @@
-"""Runs records through a topology in this process, without a broker."""
+"""A driver that runs single records through a topology in this process, without a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from eosframework.config import RegistrySettings
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.schema_registry.schema_codecs import SchemaRegistry
 from eosframework.processing.codegen.compiler import CompiledSource, compile_source
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.ports import Message, Output
 from eosframework.records import Headers, Record
-from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
-from eosframework.topology.graph.graph import Graph
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Graph, Sink
+from eosframework.topology.graph.walk import nodes_of
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message as a log would deliver it."""
+    """A message as a consumer receives it."""
 
     topic_: str
     value_: bytes | None
@@ -36,7 +39,7 @@ class Sent:
         return self.partition_
 
     def offset(self) -> int:
-        """How many messages were sent to the topic before."""
+        """Number of messages that were sent to the topic before."""
         return self.offset_
 
     def key(self) -> bytes | None:
@@ -57,10 +60,10 @@ class Sent:
 
 
 class TopologyDriver:
-    """Runs a topology's functions on records, one at a time, and collects what they give.
+    """Runs a topology's functions on records, one at a time, and returns their results.
 
-    The very code that a worker runs is compiled and called; what is missing is Kafka, so this
-    says nothing about exactly-once.
+    It compiles and calls the same code as a worker, but without Kafka, so it proves nothing about
+    exactly-once.
 
     Args:
         graph: a resolved topology.
@@ -87,18 +90,18 @@ class TopologyDriver:
         timestamp: int = 0,
         headers: Headers = (),
     ) -> list[Record]:
-        """Send one record and return what the topology writes for it.
+        """Send one record and return the records that the topology writes for it.
 
         Args:
             topic: a source topic.
-            value: encoded with the source's serde; bytes are taken as they are.
-            key: likewise.
+            value: encoded with the source's serde; bytes stay unchanged.
+            key: as for the value.
             timestamp: in milliseconds since the epoch.
             headers: in order.
 
         Returns:
-            Records with the output topic in `topic`, decoded with their sink's serdes; dead
-            letters and outputs to chosen topics hold bytes.
+            Records with the output topic in `topic`, decoded with their sink's serdes; bytes
+            in dead letters and in outputs to chosen topics.
 
         Raises:
             RecordFailed: a function raised, and the stream's policy is to fail.
@@ -133,3 +136,33 @@ class TopologyDriver:
             headers or (),
             topic,
         )
+
+
+def encoded(value: Any, serde: Serde) -> bytes | None:
+    """Return the bytes of a value; bytes stay unchanged."""
+    if value is None or isinstance(value, bytes) or serde.encode is None:
+        return cast("bytes | None", value)
+    return serde.encode(value)
+
+
+def decoded(data: bytes | None, serde: Serde | None) -> Any:
+    """Return the value of bytes; without a serde the bytes."""
+    if data is None or serde is None or serde.decode is None:
+        return data
+    return serde.decode(data)
+
+
+def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
+    """Return the serdes of key and value of each output topic with a fixed name."""
+    return {
+        node.topic: (node.key, node.value)
+        for part in graph.sub_topologies
+        for node in nodes_of(part)
+        if isinstance(node, Sink) and isinstance(node.topic, str)
+    }
+
+
+def keep_schemas_here(graph: Graph) -> None:
+    """Bind serdes with schemas to this process instead of a registry."""
+    if graph.codecs:
+        SchemaRegistry(RegistrySettings(), local=True).bind(graph.codecs)

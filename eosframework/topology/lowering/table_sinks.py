@@ -1,4 +1,4 @@
-"""Streams that go to tables: which topic carries their rows, and what persists it."""
+"""The table sinks of a spec: the topics of their rows, and their lint rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 from eosframework.errors import TopologyError, raised_by_functions
-from eosframework.serialization.serdes import Serde, kept_name
+from eosframework.serialization.serdes import Serde, internal_serde_name
 from eosframework.topology.graph.graph import (
     Function,
     OnError,
@@ -17,7 +17,7 @@ from eosframework.topology.graph.graph import (
     TableMode,
     TableSink,
 )
-from eosframework.topology.lowering.lowering import Way
+from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import connected_parts, name_of_part
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec, TopologySpec
@@ -25,14 +25,14 @@ from eosframework.txnid import rows_topic
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
-    """Tell whether a stream's records are those of a source as they are."""
+    """Return True if the records of a stream are those of a source, unchanged."""
     return stream.is_source and stream.from_[0] in spec.sources
 
 
-def own_topics(spec: TopologySpec) -> dict[str, str]:
-    """Return the topics that carry rows to the database, by stream.
+def rows_topics(spec: TopologySpec) -> dict[str, str]:
+    """Return the topics of rows for the database, by stream.
 
-    A stream that is a source as it is needs none: its topic is read directly.
+    A stream that is an unchanged source needs none: the table writer reads its topic.
     """
     return {
         name: rows_topic(spec.application, name)
@@ -41,37 +41,37 @@ def own_topics(spec: TopologySpec) -> dict[str, str]:
     }
 
 
-def rows_serdes(spec: TopologySpec, name: str, way: Way) -> tuple[str, str]:
+def rows_serdes(spec: TopologySpec, name: str, facts: RecordFacts) -> tuple[str, str]:
     """Return the serdes of key and value in a stream's topic of rows.
 
     Args:
         spec: the topology.
         name: of the stream.
-        way: what is known of its records.
+        facts: facts about its records.
     """
     tables = [table for _, table in spec.streams[name].tables]
     models = (table.model for table in tables if table.row is None)
     values = (*(table.value for table in tables), *models)
-    made = "json" if way.new_value else kept_name(way.value)
+    made = "json" if facts.new_value else internal_serde_name(facts.value)
     return (
-        next((table.key for table in tables if table.key), kept_name(way.key)),
+        next((table.key for table in tables if table.key), internal_serde_name(facts.key)),
         next((value for value in values if value), made),
     )
 
 
-def persisters(
+def table_sinks(
     app: LoadedApp,
     policies: Mapping[str, OnError],
     serdes_of_rows: Mapping[str, tuple[Serde, Serde]],
 ) -> tuple[Persister, ...]:
-    """Return what carries each topic of rows into its tables, one for each topic.
+    """Return the table sinks of a topology, one for each topic.
 
     Args:
         app: the topology; it has no errors.
         policies: by stream.
-        serdes_of_rows: of key and value, by the streams that have a topic of their own.
+        serdes_of_rows: of key and value, by the streams that have a topic of rows.
     """
-    spec, own = app.spec, own_topics(app.spec)
+    spec, own = app.spec, rows_topics(app.spec)
     writers = {
         stream: name_of_part(spec, part)
         for part in connected_parts(spec)
@@ -97,7 +97,7 @@ def persisters(
 
 
 def table_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return what is wrong with the tables of a topology."""
+    """Return the findings about tables."""
     for name, stream in app.spec.streams.items():
         for i, table in stream.tables:
             yield from _model_findings(app, name, i, table)
@@ -153,7 +153,7 @@ def _model_findings(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
 
 
 def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iterator[Finding]:
-    """Find a step that says it returns maps, whose rows are to travel as a model."""
+    """Find a step annotated to return maps, whose rows would be encoded as a model."""
     stream = app.spec.streams[name]
     stated = any(other.value for _, other in stream.tables)
     if table.model is None or table.row is not None or stated or reads_source(app.spec, stream):
@@ -163,9 +163,7 @@ def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
         return
     try:
         hints = get_type_hints(app.find(made[-1].function))
-    except (
-        raised_by_functions()
-    ):  # What cannot be imported or read is another finding's, or nobody's.
+    except raised_by_functions():  # hints are optional, and _functions reports failed imports
         return
     returned = hints.get("return")
     if made[-1].operator == "flat_map_values":
@@ -182,7 +180,7 @@ def _maps_as_models(app: LoadedApp, name: str, i: int, table: TableSpec) -> Iter
 
 
 def _different_serdes(app: LoadedApp, name: str, stream: StreamSpec) -> Iterator[Finding]:
-    """Find tables that want the rows of one topic in different serdes."""
+    """Find tables that need different serdes for the rows of one topic."""
     reads: dict[str, Callable[[TableSpec], str | None]] = {
         "key": lambda table: table.key,
         "value": lambda table: table.value,

@@ -1,8 +1,8 @@
-"""Runs a topology without a broker: several partitions and tasks, virtual time, and crashes."""
+"""A driver that runs a topology without a broker: several tasks, virtual time, and crashes."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -22,17 +22,16 @@ from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
 from eosframework.records import Headers, Record, TopicPartition, WindowResult
-from eosframework.state.memory import MemoryState
+from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query.layouts import Row, layout_of
-from eosframework.testing.decoding import decoded, encoded, keep_schemas_here, sink_serdes
-from eosframework.testing.kept_state import KeptState
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
     MemoryKafka,
-    MemoryLedger,
     MemoryOutputs,
+    MemoryStartPositions,
 )
+from eosframework.testing.stateless_driver import decoded, encoded, keep_schemas_here, sink_serdes
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store
 from eosframework.topology.loader import load_app
@@ -40,7 +39,7 @@ from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 TURNS = 100_000
-"""A topology that is not through after so many turns sends records round in a circle."""
+"""Limit of turns; a topology that is still busy then sends its records in a circle."""
 
 OPTIONS = WorkerOptions(
     commit_interval_seconds=0.1,
@@ -53,20 +52,46 @@ OPTIONS = WorkerOptions(
 )
 
 
+class MachineState:
+    """The stores of one machine, in memory; they survive a worker. See `StateBackend`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _LastingStores] = {}
+
+    def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> TaskStores:
+        """Return a task's stores with their previous content."""
+        return self._tasks.setdefault(task, _LastingStores(stores))
+
+    def of(self, sub_topology: str) -> list[TaskStores]:
+        """Return the stores of all tasks of a sub-topology."""
+        return [
+            stores
+            for task, stores in self._tasks.items()
+            if task.rpartition("-")[0] == sub_topology
+        ]
+
+    def close(self) -> None:
+        """Keep all stores."""
+
+
+class _LastingStores(MemoryTaskStores):
+    def close(self) -> None:
+        """Keep the content."""
+
+
 class Crash(BaseException):
-    """Ends a worker where it is, as `kill -9` would."""
+    """Ends a worker on the spot, as `kill -9` would."""
 
 
 class TopologyTestDriver:
-    """Pipes records through a topology and shows outputs and state; the worker's code runs it.
+    """Sends records through a topology and shows outputs and state; the worker's own code runs it.
 
-    It proves what the user's functions and the topology do, not what Kafka does: for that there
-    are real brokers.
+    It tests the user's functions and the topology, not Kafka: for that there are real brokers.
 
     Args:
-        app: a Topology, a graph, or what the command line takes for APP.
+        app: a Topology, a graph, or an APP argument of the command line.
         partitions: of every source topic, or by topic.
-        batch_rows: the most rows that batch operators get at once; None: as many as there are.
+        batch_rows: most rows in a batch for batch operators; None: all available rows.
     """
 
     def __init__(
@@ -87,7 +112,7 @@ class TopologyTestDriver:
         self._serdes = sink_serdes(self.graph)
         self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
-        self._state = KeptState()
+        self._state = MachineState()
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
@@ -112,11 +137,11 @@ class TopologyTestDriver:
 
         Args:
             topic: a source topic.
-            value: encoded with the source's serde; bytes are taken as they are.
-            key: likewise.
+            value: encoded with the source's serde; bytes stay unchanged.
+            key: as for the value.
             timestamp: in milliseconds since the epoch.
             headers: in order.
-            partition: None: by the key.
+            partition: None: chosen by the key.
         """
         tables = {table.topic: table for table in self.graph.global_tables}
         sources = tables | {s.topic: s for p in self.graph.sub_topologies for s in p.sources}
@@ -143,11 +168,11 @@ class TopologyTestDriver:
             self._read_global_tables()
 
     def run(self) -> None:
-        """Process and commit everything that was sent, and what came of it."""
+        """Process and commit all records that were sent, and their results."""
         try:
             self._run()
         finally:
-            end_idle_watcher()  # A test that leaves no thread behind is left with none.
+            end_idle_watcher()  # tests may check that no thread is left
 
     def _run(self) -> None:
         for _ in range(TURNS):
@@ -161,7 +186,7 @@ class TopologyTestDriver:
         )
 
     def advance(self, by: timedelta) -> None:
-        """Let time pass, as far as timers see it, and process what comes of it."""
+        """Let the wall clock pass, and process the results."""
         until = self.kafka.now + by.total_seconds()
         while self.kafka.now < until:
             before = self.kafka.now
@@ -174,8 +199,8 @@ class TopologyTestDriver:
     def read(self, topic: str) -> list[Record]:
         """Return the committed records of a topic that were not returned before.
 
-        Records of one partition are in its order; the topic's serdes decode them where they are
-        known by its name.
+        Records of one partition are in its order; they are decoded if the topology names the topic
+        as a sink.
         """
         found: list[Record] = []
         for partition in self.kafka.partitions_of(topic):
@@ -196,9 +221,9 @@ class TopologyTestDriver:
         return found
 
     def state(self, store: str) -> dict[Any, Any]:
-        """Return what a store holds, over all tasks: committed values by key.
+        """Return the content of a store, over all tasks: committed values by key.
 
-        Of windows the keys are (key, start, end), of `deduplicate` (key, timestamp).
+        The keys of windows are (key, start, end), those of `deduplicate` (key, timestamp).
 
         Raises:
             ConfigurationError: there is no such store.
@@ -223,24 +248,24 @@ class TopologyTestDriver:
         """End the worker as a crash would, and start another one.
 
         Args:
-            keep_stores: False: it finds no stores on its machine and reads the changelogs.
+            keep_stores: False: it finds no stores on its machine and restores the changelogs.
         """
         if not keep_stores:
-            self._state = KeptState()
+            self._state = MachineState()
         self._worker = self._new_worker()
 
     def crash_at(self, step: int) -> None:
-        """Crash when the worker comes to the given step of its cycle, counted from 1, once."""
+        """Crash once, when the worker reaches the given step of its cycle, counted from 1."""
         self._crash_at = step
 
     @property
     def steps(self) -> int:
-        """How many steps of the cycle the worker has come to."""
+        """The number of steps of the cycle that the worker has reached."""
         return self._hits
 
     @property
     def crashed(self) -> bool:
-        """Whether the crash asked for has happened."""
+        """True if the requested crash has happened."""
         return self._crashed
 
     @contextmanager
@@ -309,7 +334,7 @@ class TopologyTestDriver:
             self._plan,
             MemoryInput(kafka),
             MemoryOutputs(kafka),
-            MemoryLedger(),
+            MemoryStartPositions(),
             OPTIONS,
             state=state,
             clock=lambda: kafka.now,
@@ -319,7 +344,7 @@ class TopologyTestDriver:
         return worker
 
     def _read_global_tables(self) -> None:
-        """Let the next record find every row that was sent."""
+        """Read all rows that were sent, for the next record."""
         while not self._global_tables.turn():
             pass
         self._global_tables.turn()
@@ -348,7 +373,7 @@ def _shown(row: Row) -> tuple[Any, Any]:
 
 
 def graph_of(app: Topology | Graph | str) -> Graph:
-    """Return the graph of whatever names a topology; its schemas are kept in this process."""
+    """Return the graph of a topology in any form; its schemas are bound to this process."""
     if isinstance(app, Graph):
         graph = app
     else:

@@ -1,4 +1,4 @@
-"""A Kafka cluster on this machine: one process per node, one directory with everything."""
+"""A Kafka cluster on this machine: one process per node, one directory for all its files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from eosframework.embedded.class_archive import class_archive, recording, sharing
-from eosframework.embedded.folder import START_SECONDS, exclusively, own_directory
+from eosframework.embedded.data_directory import START_SECONDS, exclusively, own_directory
 from eosframework.embedded.guard import Guard
 from eosframework.embedded.jars import kafka_jars
-from eosframework.embedded.java import find_java
+from eosframework.embedded.java import class_archive, find_java, recording, sharing
 from eosframework.embedded.layout import (
     Layout,
     load_layout,
@@ -35,7 +34,7 @@ from eosframework.process.private_files import FILE_MODE, UMASK
 CLUSTER_SIZES = (1, 3)
 
 FEATURES = ("--feature=transaction.version=2",)
-"""What new clusters are formatted with."""
+"""Options for formatting new clusters."""
 
 _FORMATTED = "formatted"
 
@@ -58,11 +57,11 @@ class KafkaCluster:
 
     @property
     def running(self) -> bool:
-        """Whether the process of every node exists."""
+        """True if the process of every node exists."""
         return all(node.running for node in self.nodes)
 
     def stop(self, *, deadline_seconds: float = 20) -> None:
-        """End all nodes in order; those that have not ended by the deadline are killed."""
+        """Stop all nodes; those still running at the deadline are killed."""
         deadline = time.monotonic() + deadline_seconds
         for node in self.nodes:
             node.ask_to_stop()
@@ -71,7 +70,7 @@ class KafkaCluster:
         self.dismiss_guard()
 
     def kill(self) -> None:
-        """SIGKILL all nodes."""
+        """Send SIGKILL to all nodes."""
         for node in self.nodes:
             node.kill()
         self.dismiss_guard()
@@ -88,7 +87,7 @@ class KafkaCluster:
         self.stop()
 
     def dismiss_guard(self) -> None:
-        """Let the process that would end the nodes with this one go."""
+        """End the guard, the process that would kill the nodes after this process has ended."""
         if self._guard is not None:
             self._guard.dismiss()
 
@@ -106,20 +105,21 @@ def start_kafka(
 ) -> KafkaCluster:
     """Start a cluster on the data in `data_dir`, or a new one if there is none.
 
-    1. record the layout  2. fetch what is missing  3. format new nodes  4. start all nodes
+    1. record the layout  2. fetch missing jars  3. format new nodes  4. start all nodes
     5. wait until each of them knows all of them. The first cluster of a machine also records the
     classes of a broker (`class_archive`), which takes a few seconds once.
 
     Args:
-        data_dir: everything of the cluster; on later starts its data and ports are used again.
+        data_dir: for all files of the cluster; later starts use its data and ports again.
         nodes: 1 or 3. None: as recorded, 1 for a new cluster.
         ports: one per node for clients. None: as recorded, free ones for a new cluster.
         properties: broker properties; `{port}`, `{controller_port}` and `{node_id}` in a value
-            stand for the node's own. None: as recorded.
+            are replaced for each node. None: as recorded.
         heap_megabytes: heap of each node.
         fast_start: start in less time, at the price of throughput once running.
-        detached: let the nodes outlive this process. Otherwise they end with it, however it ends.
-        deadline_seconds: how long steps 4 and 5 may take.
+        detached: let the nodes outlive this process. Otherwise they are killed when it ends,
+            even by SIGKILL.
+        deadline_seconds: limit for steps 4 and 5.
 
     Raises:
         ConfigurationError: a port is taken, no Java was found, the cluster already runs, or the
@@ -153,17 +153,17 @@ def start_kafka(
 
 
 def find_kafka(data_dir: Path) -> KafkaCluster | None:
-    """The cluster recorded in `data_dir`, running or not; None if there is none."""
+    """Return the cluster recorded in `data_dir`, running or not; None if there is none."""
     data_dir = data_dir.expanduser().resolve()
     layout = load_layout(data_dir)
     return KafkaCluster(data_dir, _nodes(data_dir, layout)) if layout else None
 
 
 def _record_classes(deadline_seconds: float) -> None:
-    """Run a broker for a moment and keep its classes, unless that was done.
+    """Run a broker for a moment and keep its classes, unless they are already recorded.
 
-    Only speed is at stake: where the cache cannot be written nothing is recorded, and a broker that
-    fails here is reported when the cluster itself starts.
+    This is only an optimization: if the cache cannot be written, nothing is recorded, and a broker
+    that fails here is reported when the cluster itself starts.
     """
     archive = class_archive(find_java())
     kafka_jars()
@@ -184,7 +184,7 @@ def _record_classes(deadline_seconds: float) -> None:
             _start_missing_nodes(cluster, time.monotonic() + deadline_seconds)
             try:
                 cluster.stop(deadline_seconds=deadline_seconds)
-            except BaseException:  # The guard finds no broker once the directory is gone.
+            except BaseException:  # once the directory is removed, the guard cannot find the broker
                 cluster.kill()
                 raise
         with suppress(FileNotFoundError):
@@ -198,7 +198,7 @@ def _running_nodes(data_dir: Path, recorded: Layout | None) -> list[Node]:
 def _plan(
     data_dir: Path, recorded: Layout | None, nodes: int | None, ports: Sequence[int] | None
 ) -> Layout:
-    """The layout to start with: what is recorded, unless the caller wants other ports."""
+    """Return the layout to start with: the recorded one, with the caller's changes."""
     size = nodes or (len(recorded.ports) if recorded else 1)
     if size not in CLUSTER_SIZES:
         raise ConfigurationError(f"nodes={size}: an embedded cluster has 1 node or 3")
@@ -234,7 +234,9 @@ def _nodes(data_dir: Path, layout: Layout, options: Sequence[str] | None = None)
 def _java_command(
     layout: Layout, options: Sequence[str] | None = None
 ) -> Callable[[Path], list[str]]:
-    """The command line up to the main class; Java and jars are looked for at the first use.
+    """Return a function that builds a node's command line up to the main class.
+
+    It looks for Java and the jars at its first call.
 
     Args:
         layout: of the cluster.
@@ -264,7 +266,7 @@ def _java_command(
 
 
 def _format_new_nodes(data_dir: Path, layout: Layout) -> None:
-    """Format what no earlier start has; one that was interrupted is done again from nothing."""
+    """Format the nodes that are not formatted; an interrupted one is formatted anew."""
     new = [node_directory(data_dir, node_id) for node_id in layout.node_ids]
     new = [directory for directory in new if not (directory / _FORMATTED).exists()]
     java = _java_command(replace(layout, fast_start=True))
