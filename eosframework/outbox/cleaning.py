@@ -1,4 +1,4 @@
-"""When what was sent may be removed from the outbox: a while after its position was committed."""
+"""Retention of sent messages: they are deleted some time after their position was committed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from eosframework.outbox.relay_position import RelayPosition
 
 STEP_SECONDS = 0.5
-"""Positions of one shard that are closer together are cleaned behind in one go."""
+"""Committed positions of a shard that are closer together than this are cleaned as one."""
 
 
 class Cleaning:
-    """Remembers committed positions until it is time to clean behind them.
+    """Remembers committed positions until the messages before them may be deleted.
 
     Args:
-        keep_seconds: how long messages stay after they were sent.
-        clock: seconds, monotonic.
+        keep_seconds: retention of messages after they were sent.
+        clock: monotonic, in seconds.
     """
 
     def __init__(self, keep_seconds: float, clock: Callable[[], float]) -> None:
@@ -44,11 +44,11 @@ class Cleaning:
         return found
 
     def done(self, shard: int, position: RelayPosition) -> None:
-        """Note that everything behind a position is removed."""
+        """Note that all messages up to a position are deleted."""
         waiting = self._waiting[shard]
         while waiting and waiting[0][1].through <= position.through:
             waiting.popleft()
 
     def forget(self, shard: int) -> None:
-        """Leave a shard to another relay; that one cleans with its own positions."""
+        """Drop the positions of a shard that another relay takes over and cleans."""
         self._waiting.pop(shard, None)

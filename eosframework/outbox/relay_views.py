@@ -1,4 +1,4 @@
-"""What there is to see of a relay at one moment, for whoever asks from another thread."""
+"""Snapshots of a relay, taken on the main thread and read by other threads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from eosframework.processing.measurements import Measured
 
 @dataclass(slots=True)
 class RelayCounts:
-    """What a relay has done.
+    """A relay's counters since its start.
 
     Args:
-        unknown_outcomes: commits of which it had to be found out whether they were done.
+        unknown_outcomes: commits whose outcome was read from the control topic.
         database_retries: sessions that were lost or could not begin.
         refused: messages that were set aside.
-        unreadable: entries of the log under the outbox's name that are no message.
+        unreadable: log entries with the outbox's prefix that are not valid messages.
     """
 
     messages: int = 0
@@ -33,13 +33,13 @@ class RelayCounts:
 
 @dataclass(frozen=True, slots=True)
 class RelayView:
-    """A relay.
+    """A snapshot of a relay.
 
     Args:
-        shards: that it has, each with whether it is in service.
-        stands_by: others have all shards.
-        away: what it waits for; None: nothing.
-        backlog: of its shards, by the last look; None: there was none yet.
+        shards: the relay's shards, each with whether it is in service.
+        stands_by: other relays have all shards.
+        away: the unavailable system that the relay waits for; None: there is none.
+        backlog: of the relay's shards, when it was last read; None: not yet.
     """
 
     counts: RelayCounts
@@ -51,7 +51,7 @@ class RelayView:
 
 
 def together(backlogs: Sequence[Backlog]) -> Backlog:
-    """Return what waits in all shards of a relay."""
+    """Return the backlog of all shards of a relay."""
     messages = [found.messages for found in backlogs if found.messages is not None]
     oldest = [found.oldest_seconds for found in backlogs if found.oldest_seconds is not None]
     logs = [found.log_bytes for found in backlogs if found.log_bytes is not None]

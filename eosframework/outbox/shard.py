@@ -1,4 +1,4 @@
-"""One shard's transaction: what is read and produced between two commits."""
+"""A shard's transaction: the messages that are read and produced between two commits."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ _TOPIC = itemgetter(0)
 
 
 class Shard:
-    """Sends the messages of one shard; it decides nothing about brokers or databases.
+    """Sends the messages of one shard.
 
-    A message that Kafka refused although its topic seemed to take it is searched for by halves
-    (`reject`). The last one left is at fault only if a transaction without it is committed.
+    A message that Kafka refuses although its topic's description accepts it is found by bisecting
+    the transaction (`reject`). The remaining message is set aside only after a transaction
+    without it was committed, which proves that the message is at fault.
 
     Args:
         number: from 0.
-        output: its transactional.id, taken.
-        position: where to go on.
+        output: producer with the shard's transactional.id, inited.
+        position: the committed position.
         refusals: decides about messages that cannot be sent.
-        is_new: the position is not in Kafka yet; the first transaction brings it there, with
-            messages or without.
+        is_new: the position is not in Kafka yet; the first transaction writes it, with messages
+            or without.
         batch_rows: messages that are read at once.
-        flow: counts what goes through by topic; None: nobody wants to know.
+        flow: counts sent messages by topic; None: they are not counted.
     """
 
     def __init__(
@@ -70,24 +71,24 @@ class Shard:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True while a transaction is open."""
         return self._is_open
 
     @property
     def read_to(self) -> RelayPosition:
-        """Behind what is read next."""
+        """The position after which the next messages are read."""
         return self._read_to
 
     def fill(self, source: OutboxSource, is_over: Callable[[], bool]) -> bool:
-        """Send what is final until nothing is left or `is_over` (steps 2 to 5).
+        """Send final messages until none are left or `is_over` (steps 2 to 5).
 
         Returns:
-            Whether something was left.
+            Whether messages are left.
 
         Raises:
             DatabaseAway: the session is lost.
-            ClusterUnreachable: nobody described a topic; the same is sent the next time.
-            TransactionError: a producer call failed; nothing of this transaction may be kept.
+            ClusterUnreachable: no broker described a topic; the next call sends the same messages.
+            TransactionError: a producer call failed; the transaction must be aborted.
             RunError: a message cannot be sent, and the policy is to fail; names it.
         """
         if self._suspect is not None and not self._is_convicted:
@@ -117,11 +118,11 @@ class Shard:
         return not batch.is_last
 
     def commit(self) -> Commit:
-        """Return this shard's part in a round of commits; its position is among the outputs."""
+        """Return this shard's part in a round of commits; the position is one of the outputs."""
         return Commit(self.output, [], None)
 
     def committed(self, seconds: float) -> int:
-        """Take the transaction as committed and return how many messages it held.
+        """Note that the transaction is committed; return its number of messages.
 
         Args:
             seconds: since it was begun.
@@ -140,7 +141,7 @@ class Shard:
         return rows
 
     def start_at(self, position: RelayPosition) -> None:
-        """Take a committed position as the truth, and forget what was produced behind it."""
+        """Resume at a committed position; discard what was produced after it."""
         was_committed = self.sent is not None and position.is_at(self.sent)
         if self._flow is not None:
             self._flow.dropped()
@@ -154,15 +155,15 @@ class Shard:
         self._topics.clear()
 
     def count_turn(self, turn: int) -> None:
-        """Note the turn that the database counts now; the next positions say it."""
+        """Note the database's turn counter; the next positions contain it."""
         self.position = replace(self.position, turn=turn)
         self._read_to = replace(self._read_to, turn=turn)
 
     def reject(self, error: DataRejected) -> None:
-        """Kafka refuses something of this transaction: send half as many messages at a time.
+        """Bisect after Kafka refused a record of this transaction: send half as many at a time.
 
         Raises:
-            RunError: it held no message, so no message is at fault.
+            RunError: the transaction contained no message, so no message is at fault.
         """
         self._refusals.forget()
         if self.rows == 0:
@@ -177,7 +178,7 @@ class Shard:
         self._limit = max(1, self.rows // 2)
 
     def is_shut_out(self) -> bool:
-        """Tell whether a topic of this transaction does not take messages any more."""
+        """Return whether a topic of this transaction has stopped accepting messages."""
         self._refusals.forget()
         try:
             return self._refusals.refuse_any(self._topics)
@@ -185,7 +186,7 @@ class Shard:
             return False
 
     def _set_aside_convicted(self, source: OutboxSource) -> None:
-        """Set the message aside without which the transaction was committed."""
+        """Set aside the message that bisecting found, once a transaction without it committed."""
         if self._suspect is None:
             return
         if self._refusals.policy is OutboxRefusal.FAIL:

@@ -1,7 +1,7 @@
-"""Which shard a message belongs to: messages of one key always share one.
+"""Assignment of messages to shards: messages with the same key are in the same shard.
 
-The database writes the lane beside each row, so that the number of shards is the relay's affair
-alone: shard = lane modulo shards.
+The database stores a hash of the key with each row, 0 to 255. A message's shard is that number
+modulo the number of shards, so only the relay needs to know how many shards there are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ MOST_SHARDS = 64
 
 
 def lane_of(key: bytes | None, number: int) -> int:
-    """Return the lane of a key, from 0; messages without one are spread by their number.
+    """Return the hash of a key, from 0; messages without a key are spread by their number.
 
-    The SQL in the migrations says the same.
+    The SQL in the migrations must compute the same value.
     """
     if key is None:
         return number % LANES
@@ -23,10 +23,10 @@ def lane_of(key: bytes | None, number: int) -> int:
 
 
 def shard_of(lane: int, shards: int) -> int:
-    """Return the shard of a lane, from 0."""
+    """Return the shard of a key's hash, from 0."""
     return lane % shards
 
 
 def fair_share(shards: int, relays: int) -> int:
-    """Return how many shards one of several relays runs at most."""
+    """Return the largest number of shards that one of several relays runs."""
     return -(-shards // max(relays, 1))
