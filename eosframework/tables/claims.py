@@ -1,4 +1,4 @@
-"""Where partitions go on that were claimed (P2)."""
+"""Start offsets of claimed partitions (P2)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Claim
 
 Starts = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""Gives the offsets at which partitions start that were never written."""
+"""Returns the start offsets of partitions that were never written."""
 
 
 def offsets_of(claims: Sequence[Claim], log: InputLog, start: Starts) -> dict[TopicPartition, int]:
-    """Return where to go on, or to start.
+    """Return the offsets at which claimed partitions resume or start.
 
     Args:
-        claims: what the database says of partitions.
-        log: tells what of them is still there.
-        start: of those that were never written.
+        claims: the partitions' positions in the database.
+        log: gives the bounds of the partitions' logs.
+        start: gives the start offsets of partitions that were never written.
 
     Raises:
-        PositionLost: the log no longer has what comes next.
-        TransactionError: the log does not answer.
+        PositionLost: the log no longer contains the next offset.
+        TransactionError: the brokers did not answer.
     """
     partitions = [claim.partition for claim in claims]
     firsts, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)

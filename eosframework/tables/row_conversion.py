@@ -1,4 +1,4 @@
-"""From records to rows: decoded, made by the user's function where there is one, checked."""
+"""Conversion of records to rows: decode, call the user's function if there is one, check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RowMaker:
     """Makes the rows of one topic.
 
     Args:
-        persister: the topic, its serdes and its tables.
+        persister: the table sink: a topic, its serdes and its tables.
     """
 
     def __init__(self, persister: Persister) -> None:
@@ -44,9 +44,9 @@ class RowMaker:
         """Add the rows of messages, in offset order.
 
         Raises:
-            RecordFailed: a record gives no row and the policy is to fail; the batch holds
-                everything before it.
-            SchemasAway: the registry does not answer; the batch cannot be used any more.
+            RecordFailed: a record gives no row and the policy is to fail; the batch contains the
+                rows of all earlier records.
+            SchemasAway: the schema registry does not answer; the batch must be discarded.
         """
         values = self._decoded(messages)
         if values is None:
@@ -56,7 +56,7 @@ class RowMaker:
         batch.next_offset = messages[-1].offset() + 1
 
     def _decoded(self, messages: Sequence[Message]) -> list[Any] | None:
-        """Return all values without a loop in Python; None: not every one can be decoded."""
+        """Return all values without a loop in Python; None: decoding one of them failed."""
         try:
             values = [*map(self._decode_value, map(_VALUE_OF, messages))]
         except raised_by_functions():
