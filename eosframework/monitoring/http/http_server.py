@@ -1,4 +1,4 @@
-"""The server of a process: where it listens, and for how long."""
+"""The HTTP server's listening socket and thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eosframework.monitoring.http.pages import Pages
 STOP_SECONDS = 5.0
 
 _BACKLOG = 1024
-"""Connections that the kernel keeps until they are accepted."""
+"""Number of connections that the kernel queues before they are accepted."""
 
 
 @contextmanager
@@ -29,16 +29,16 @@ def serving(
     hosts: Collection[str] = (),
     setting: str = "worker.http_address",
 ) -> Generator[str]:
-    """Answer for the length of a `with` block; give the address with the port that was taken.
+    """Answer requests during the block; yield the address with the actual port.
 
     Args:
-        address: `host:port`; port 0 is any free one.
-        pages: what there is.
-        hosts: names that clients may use for this server, besides its own and addresses.
-        setting: where the address comes from, for messages.
+        address: `host:port`; port 0 takes any free port.
+        pages: by the first part of their paths.
+        hosts: accepted host names in addition to the machine's own and to addresses.
+        setting: the setting that the address comes from, for messages.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be bound.
     """
     host, port = host_and_port(address)
     try:

@@ -1,4 +1,4 @@
-"""Every metric, declared once; the documentation and what is told derive from here."""
+"""Every metric, declared once; the documentation and the exposition are derived from it."""
 
 from __future__ import annotations
 

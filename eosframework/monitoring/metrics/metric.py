@@ -1,4 +1,4 @@
-"""How a metric is declared."""
+"""Declarations of metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX = "eosframework_"
 
 
 class Kind(StrEnum):
-    """How the values of a metric behave."""
+    """Metric types of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Process(StrEnum):
-    """What a process does; each has its own set of metrics."""
+    """Kinds of processes; each kind has its own set of metrics."""
 
     TRANSFORMS = "transforms"
     TABLES = "tables"
@@ -37,12 +37,12 @@ class Metric:
     """A metric.
 
     Args:
-        name: without the prefix; a counter's ends in `_total`, and the unit comes before that.
-        what: it says, in one sentence.
-        normal: what to expect of it.
-        otherwise: what to do when it is not so.
-        labels: besides `application`, which all have.
-        told_by: by which processes.
+        name: without the prefix; ends in the unit, and in `_total` after that for a counter.
+        what: description in one sentence.
+        normal: the normal values.
+        otherwise: the next step if the values differ.
+        labels: in addition to `application`, which all metrics have.
+        told_by: the processes that expose the metric.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """The name as Prometheus has it."""
+        """The name in Prometheus, with the prefix."""
         return PREFIX + self.name
 
 
 Value = float | Distributed
 
 Figures = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
-"""By metric, values with those of its labels. What is not known is left out."""
+"""Label values and value of each known metric, by the metric's name."""

@@ -1,4 +1,4 @@
-"""Why a process is not ready, from what is to be seen of it."""
+"""Reasons that a process is not ready, from its snapshots."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WAITING = {
 
 
 class OpenTransactions:
-    """Tells partitions in which somebody's open transaction has stood in the way for long.
+    """Detects partitions whose last stable offset an open transaction has held back for long.
 
     Args:
-        limit_seconds: a transaction that is well ends sooner.
-        clock: seconds, monotonic.
+        limit_seconds: time in which a healthy transaction ends.
+        clock: monotonic, in seconds.
     """
 
     def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,11 +36,11 @@ class OpenTransactions:
     def look(
         self, read_to: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Ends]
     ) -> dict[TopicPartition, float]:
-        """Return the partitions that are held up, with the seconds since when.
+        """Return the seconds for which partitions have been held back, if beyond the limit.
 
         Args:
-            read_to: how far each partition is read.
-            ends: of these partitions, and perhaps others.
+            read_to: next offset to read, by partition.
+            ends: last stable offset and end offset, by partition.
         """
         now = self._clock()
         waiting = {
@@ -61,7 +61,7 @@ class OpenTransactions:
 
 
 def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions) -> list[Reason]:
-    """Return why a worker is not ready."""
+    """Return the reasons that a worker is not ready."""
     reasons: list[Reason] = []
     if not view.was_assigned:
         reasons.append(Reason("unassigned", "the group has not told yet which partitions it has"))
@@ -87,7 +87,7 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
 
 
 def relay_reasons(view: RelayView, seen: ClientsSeen) -> list[Reason]:
-    """Return why a relay is not ready; one that stands by is."""
+    """Return the reasons that a relay is not ready; a standby relay is ready."""
     reasons: list[Reason] = []
     if view.away is not None:
         reasons.append(Reason("away", view.away))

@@ -1,4 +1,4 @@
-"""What `/status` tells: every task with its partitions."""
+"""The content of `/status`: every task with its partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eosframework.records import TopicPartition
 
 
 def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
-    """Return the tasks of a worker, how far each is, and how far it could be."""
+    """Return a worker's tasks, each with its partitions' positions and lag."""
     return {
         "tasks": [
             {
@@ -31,7 +31,7 @@ def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
 
 
 def relay_status(view: RelayView, seen: ClientsSeen) -> Mapping[str, Any]:
-    """Return the shards of a relay, each with whether it is in service."""
+    """Return a relay's shards, each with whether it is in service."""
     return {
         "shards": {str(number): runs for number, runs in view.shards.items()},
         "stands_by": view.stands_by,

@@ -1,4 +1,4 @@
-"""Where spans go: as the standard OTEL_ variables say, unless the user set a provider up."""
+"""Export of spans, set up by the standard OTEL_ variables or by the user's provider."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from eosframework.errors import ConfigurationError
 NAME = "eosframework"
 
 LAST_EXPORT_SECONDS = 3.0
-"""How long the end of a worker waits for its last spans; a collector that is away would take 10."""
+"""Longest wait for the export of the last spans when a worker ends."""
 
 
 @contextmanager
 def tracer_for(application: str, instance: str) -> Generator[Tracer]:
-    """Give a tracer; what it made is exported when the block ends, as far as that goes.
+    """Yield a tracer; spans are exported when the block ends, for `LAST_EXPORT_SECONDS` at most.
 
-    The provider that the topology's module set is used, if it did. Otherwise there is one of the
-    block's own, with the exporter that OTEL_TRACES_EXPORTER names (otlp, console or none).
+    If the topology's module has set a provider, it is used. Otherwise the block has its own, with
+    the exporter that OTEL_TRACES_EXPORTER names (otlp, console or none).
 
     Raises:
-        ConfigurationError: there is no such exporter, or its package is missing.
+        ConfigurationError: the exporter is unknown, or its package is missing.
     """
     given = trace.get_tracer_provider()
     if isinstance(given, TracerProvider):

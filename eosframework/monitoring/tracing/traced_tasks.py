@@ -1,4 +1,4 @@
-"""Settings become tasks whose transactions are traced."""
+"""Composition of traced tasks from the settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eosframework.txnid import TransactionalId
 def traced_tasks(
     application: str, instance: str, settings: TracingSettings
 ) -> Generator[Callable[..., TracedTask]]:
-    """Give what makes traced tasks; what they showed is exported when the block ends.
+    """Yield a factory of traced tasks; their spans are exported until the block ends.
 
     Raises:
-        ConfigurationError: packages are missing, or an OTEL_ variable cannot be followed.
+        ConfigurationError: packages are missing, or an OTEL_ variable is not supported.
     """
     try:
         from eosframework.monitoring.tracing.span_export import tracer_for
