@@ -1,4 +1,4 @@
-"""Opening a task's database: what was made for something else, or is damaged, is not used."""
+"""Opening a task's database; files that are damaged or belong elsewhere are discarded."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class _Unusable:
 def open_or_begin(
     place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores:
-    """Open the database in a place, or begin a new one there.
+    """Open the database in a directory, or create a new one there.
 
     Args:
-        place: held by this process.
-        setup: of the database.
-        label: whose stores these must be.
-        stores: what each must have been made for; one that was not is empty afterwards.
+        place: a directory that this process has locked.
+        setup: options of the database.
+        label: the task that the database must belong to.
+        stores: the stores' identities; a store with another identity is emptied.
 
     Raises:
-        StateUnwritable: the disk does not let it be opened.
+        StateUnwritable: the disk refuses to open it.
     """
     opened = _open(place, setup, label, stores)
     if isinstance(opened, _Unusable):
@@ -68,7 +68,7 @@ def open_or_begin(
 def _open(
     place: Place, setup: Setup, label: TaskLabel, stores: Sequence[StoreIdentity]
 ) -> RocksTaskStores | _Unusable:
-    # Nothing outside may refer to the database where it is unusable: it would stay open.
+    # An unusable database must not be referenced outside of this function: it would stay open.
     try:
         if reason := manifest.torn(place.path):
             return _Unusable(reason)
@@ -111,7 +111,7 @@ def _usable(
     stores: Sequence[StoreIdentity],
     present: Sequence[str],
 ) -> dict[str, StoreLabel]:
-    """Return the labels of the stores that can be used; the others are empty afterwards."""
+    """Return the labels of the usable stores; the other stores are emptied or deleted."""
     labels: dict[str, StoreLabel] = {}
     for store in stores:
         content = database.get(store_key(store.name))

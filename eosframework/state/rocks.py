@@ -1,4 +1,4 @@
-"""Stores in RocksDB, one database per task, within the memory of one process."""
+"""The RocksDB backend: one database per task, with memory shared by all of them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from eosframework.state.tuning import SharedMemory
 class RocksState:
     """The stores of a process's tasks on disk; see `StateBackend`.
 
-    After `kill -9` they hold all that was written. After a power cut they may lack the last
-    writes, position and data alike.
+    After SIGKILL the stores contain all writes. After a power failure they may lack the last
+    writes, and their positions lack them too.
 
     Args:
-        settings: where they are and how much memory they take.
-        application: whose they are.
+        settings: directory and memory of the stores.
+        application: name of the application.
         slot: this worker's instance name.
 
     Raises:
-        ConfigurationError: a name cannot be that of a directory.
+        ConfigurationError: a name cannot be the name of a directory.
     """
 
     def __init__(self, settings: StateSettings, application: str, slot: str) -> None:
@@ -43,15 +43,15 @@ class RocksState:
         self._open: dict[RocksTaskStores, Place] = {}
 
     def open(self, task: str, partitions: int, stores: Sequence[StoreIdentity]) -> RocksTaskStores:
-        """Open what this machine has of a task's stores; what cannot be used is empty.
+        """Open a task's stores on this machine; missing and unusable ones are empty.
 
         Args:
             task: `sub_topology-partition`.
-            partitions: how many the sub-topology has.
-            stores: what they must have been made for.
+            partitions: number of the sub-topology's tasks.
+            stores: the stores' identities.
 
         Raises:
-            StateUnwritable: the disk does not let them be opened.
+            StateUnwritable: the disk refuses to open them.
         """
         place = take(self._directory / task, self._slot)
         return self._open_in(place, TaskLabel(self._application, task, partitions), stores)
@@ -59,10 +59,10 @@ class RocksState:
     def keep_copy(
         self, task: str, partitions: int, stores: Sequence[StoreIdentity]
     ) -> RocksTaskStores:
-        """Open this worker's own copy of a task's stores; see `CopyBackend`.
+        """Open this worker's standby copy of a task's stores; see `CopyBackend`.
 
         Raises:
-            StateUnwritable: the disk does not let them be opened.
+            StateUnwritable: the disk refuses to open them.
         """
         place = take_own(self._directory / task, self._slot)
         opened = self._open_in(place, TaskLabel(self._application, task, partitions), stores)
@@ -70,7 +70,7 @@ class RocksState:
         return opened
 
     def own(self, stores: TaskStores) -> None:
-        """Make a copy the stores of a task that runs here."""
+        """Turn a copy into the stores of a task that runs here."""
         for opened, place in self._open.items():
             if opened is stores:
                 place.unmark_copy()
@@ -90,7 +90,7 @@ class RocksState:
         return opened
 
     def close(self) -> None:
-        """Give everything up."""
+        """Close all stores."""
         for stores in list(self._open):
             stores.close()
 

@@ -12,10 +12,10 @@ from eosframework.topology.graph.graph import Graph, Store
 
 @dataclass(frozen=True, slots=True)
 class QueriedStore:
-    """A store with what is needed to read it.
+    """A store with the layout of its entries.
 
     Args:
-        sub_topology: that has it; each of its tasks has a part of the store.
+        sub_topology: name of its sub-topology; each of its tasks has a part of the store.
     """
 
     sub_topology: str
@@ -24,7 +24,7 @@ class QueriedStore:
 
     @property
     def name(self) -> str:
-        """Of the store."""
+        """The store's name."""
         return self.store.name
 
 
@@ -38,7 +38,7 @@ def queried_stores(graph: Graph) -> dict[str, QueriedStore]:
 
 
 def queried_store(graph: Graph, name: str) -> QueriedStore:
-    """Return a store.
+    """Return a store of an application.
 
     Raises:
         ConfigurationError: the application has no such store.
