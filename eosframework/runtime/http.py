@@ -1,4 +1,4 @@
-"""Composition of what a process answers over HTTP: settings become an observer and a server."""
+"""Composition of a process's HTTP server and observer from the settings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from eosframework.topology.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class AskedWorker:
-    """What a worker needs so that it can be asked.
+    """The parts of a worker that the HTTP server reads.
 
     Args:
-        shared: takes its stores.
-        statistics: looks at its clients.
-        turn: to be called each turn with what makes a view.
+        shared: the worker's stores, readable from other threads.
+        statistics: of the worker's Kafka clients.
+        turn: called each turn with a function that takes a snapshot.
     """
 
     shared: SharedStores
@@ -44,7 +44,7 @@ class AskedWorker:
 
 @dataclass(frozen=True, slots=True)
 class AskedRelay:
-    """What a relay needs so that it can be asked; see `AskedWorker`."""
+    """The parts of a relay that the HTTP server reads; see `AskedWorker`."""
 
     statistics: ClientStatistics
     turn: Callable[[Callable[[], RelayView]], None]
@@ -60,22 +60,22 @@ def asked_worker(
     facts: Facts,
     stuck_seconds: float,
 ) -> Generator[AskedWorker]:
-    """Answer for a worker for the length of the block.
+    """Run a worker's HTTP server during the block.
 
     Args:
-        address: where to listen.
+        address: to listen on.
         graph: of the application.
         settings: of the worker.
-        instance: its name.
-        process: what it does.
-        facts: about the cluster, as found at the start.
-        stuck_seconds: no turn takes longer.
+        instance: the worker's instance name.
+        process: the kind of worker.
+        facts: the cluster's metadata, read at the start.
+        stuck_seconds: upper bound for the time of a turn.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be bound.
     """
     identity = Identity(graph.application, process, instance)
-    # A record must take less, and what was open has expired after it.
+    # A record must take less, and after it an open transaction has expired.
     longest_seconds = settings.worker.transaction_timeout_seconds
     health = Health(longest_seconds, stuck_seconds)
     shared, statistics = SharedStores(), ClientStatistics()
@@ -91,15 +91,15 @@ def asked_worker(
 
 @contextmanager
 def asked_relay(address: str, settings: Settings, stuck_seconds: float) -> Generator[AskedRelay]:
-    """Answer for a relay for the length of the block.
+    """Run a relay's HTTP server during the block.
 
     Args:
-        address: where to listen.
+        address: to listen on.
         settings: of the relay.
-        stuck_seconds: no turn takes longer.
+        stuck_seconds: upper bound for the time of a turn.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be bound.
     """
     statistics = ClientStatistics()
     health = Health(settings.worker.transaction_timeout_seconds, stuck_seconds)

@@ -1,4 +1,4 @@
-"""Composition root of `relay-outbox`: settings become a relay between a database and a cluster."""
+"""Composition root of `relay-outbox`: builds the outbox relay and the reconciliation."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from eosframework.runtime.http import AskedRelay
 
 QUEUE_KILOBYTES = 32_768
-"""Messages that wait for brokers, at most, so that a backlog takes no more memory than this."""
+"""Size of a producer's queue, which limits the memory that a backlog uses."""
 
 LINGER_MS = 5
 
 
 def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
-    """Relay in this process until it is caught up or asked to stop.
+    """Run an outbox relay in this process until it is caught up or asked to stop.
 
     Raises:
         UserError: nothing was started.
-        RunError: relaying cannot go on; what was complete is committed.
+        RunError: the relay cannot continue; complete transactions are committed.
         InstanceFenced: another relay uses the same name for another database.
     """
     admin = ClusterAdmin(settings.kafka)
@@ -88,7 +88,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
 
 @contextmanager
 def reconciler(settings: Settings) -> Generator[Reconciler]:
-    """Connect what compares the outbox with Kafka, for the length of the block.
+    """Yield a reconciler that is connected to the database and the cluster.
 
     Raises:
         UserError: the database or the cluster cannot be used.
@@ -117,7 +117,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
 
 
 def _refuse_second_name(source: TableSource | SlotSource) -> None:
-    """Raise before a topic is made for a relay that is not to be; it looks again when it begins."""
+    """Refuse a second relay name before its topic is created; the relay checks again later."""
     with suppress(DatabaseAway), closing(source):
         source.connect()
         source.refuse_second_name()
@@ -130,9 +130,10 @@ def _ids_of_rival(
     name: str,
     shards: int,
 ) -> list[str]:
-    """Return the ids of a relay of another name, if it relayed this database.
+    """Return the transactional ids of a relay of another name, if it belongs to this database.
 
-    A database that was restored from a dump of another one knows that one's relay, which may run.
+    A database that was restored from a dump contains the name of the dumped database's relay,
+    which may be running and must not be fenced.
     """
     topic = registry_topic(name)
     if not admin.describe_topics([topic])[topic].exists:
@@ -158,8 +159,8 @@ def _source(settings: Settings) -> TableSource | SlotSource:
         "batch_bytes": outbox.batch_megabytes * 2**20,
         "name": outbox.name,
         "shards": outbox.shards,
-        # No call to a broker lasts longer than a transaction, and there is at most one such call,
-        # with its recovery, between two questions to the database.
+        # No call to a broker takes longer than a transaction, and there is at most one such call,
+        # with its recovery, between two queries.
         "idle_seconds": 2 * settings.worker.transaction_timeout_seconds + 5,
         "prepare": lambda: _prepare(settings, database),
     }
@@ -176,7 +177,7 @@ def _prepare(settings: Settings, database: Database) -> None:
 
 
 def _producer(settings: Settings) -> dict[str, Any]:
-    """Return properties of the relay's producers; the queue holds the largest message."""
+    """Return properties of the relay's producers; the queue has room for the largest message."""
     properties = producer_client(settings, NOTHING_KNOWN)
     properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
     largest_kilobytes = -(-int(properties["message.max.bytes"]) // 1024)
@@ -206,7 +207,7 @@ def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
 
 
 def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
-    """Make sure that there is a registry and that it may be used."""
+    """Create the control topic if it is missing, and check the relay's access to it."""
     name, factor = settings.outbox.name, settings.topics.replication_factor
     registry = Registry(name, settings.kafka, admin, replication_factor=factor)
     with naming_what_is_needed([registry_access(name)]):
@@ -216,12 +217,12 @@ def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
 
 @contextmanager
 def _asked(settings: Settings) -> Generator[AskedRelay | None]:
-    """Answer over HTTP, if that is wanted."""
+    """Run the HTTP server during the block, if an address is configured."""
     address = settings.outbox.http_address
     if address is None:
         yield None
         return
-    # Whoever is not asked needs no server.
+    # Import the server only if it is used.
     from eosframework.runtime.http import asked_relay
 
     with asked_relay(address, settings, _turn_seconds(settings)) as asked:
@@ -235,10 +236,7 @@ def _watchdog(settings: Settings) -> Watchdog:
 
 
 def _turn_seconds(settings: Settings) -> float:
-    """Return the most that a turn takes.
-
-    It may take shards over, commit, replace producers and read positions.
-    """
+    """Return an upper bound for a turn, which may take over, commit, recycle and read positions."""
     database = settings.database
     return (
         10 * settings.worker.transaction_timeout_seconds
@@ -248,7 +246,7 @@ def _turn_seconds(settings: Settings) -> float:
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look once in a while: a batch makes thousands of tuples at once."""
+    """Run the garbage collector rarely, because a batch allocates thousands of tuples at once."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)

@@ -1,4 +1,4 @@
-"""Composition of state: settings and a graph become stores on this machine and their changelogs."""
+"""Composition of a worker's state: its stores on this machine and their changelogs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from eosframework.state.memory import MemoryState
 from eosframework.topology.graph.graph import Graph
 
 HELD_SHARE = 1.5
-"""How long an open transaction in a changelog is waited for, in transaction timeouts: brokers end
-one of this application's own within one, and their look at the clock, unless it hangs."""
+"""Longest wait for an open transaction in a changelog, in transaction timeouts. Brokers end an
+application's transaction within one timeout and the interval of their check, unless it hangs."""
 
 
 def local_state(
@@ -34,15 +34,15 @@ def local_state(
     admin: ClusterAdmin,
     shared: SharedStores | None = None,
 ) -> LocalState:
-    """Return the state of a worker's tasks, where there is any.
+    """Return the state of a worker's tasks.
 
     Args:
         graph: of the application.
         settings: of the worker.
-        instance: its name.
-        topics: every topic that the graph names, as it was found when the worker starts.
-        admin: asks the cluster.
-        shared: lets other threads read the stores; None: nobody does.
+        instance: the worker's instance name.
+        topics: metadata of every topic in the graph, read at the worker's start.
+        admin: sends requests to the cluster.
+        shared: lets other threads read the stores; None: no other thread does.
 
     Raises:
         ConfigurationError: the directory cannot be used.
@@ -96,7 +96,7 @@ def _standby(
 ) -> Standby | None:
     if not plan.copies:
         return None
-    # Whoever keeps no copies asks nobody.
+    # Import the client only for standby copies.
     from eosframework.kafka.admin.group_members import KafkaGroupLook
 
     return Standby(plan, backend, log, KafkaGroupLook(settings.kafka, group))

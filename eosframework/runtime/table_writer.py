@@ -1,4 +1,4 @@
-"""Composition of what fills tables: settings and a graph become tables and a worker for them."""
+"""Composition of table writers: create and check their tables, and build the worker."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 LONGEST_INTERVAL_SECONDS = 5.0
-"""No slow database stretches the interval beyond this."""
+"""Upper bound to which a slow database stretches the commit interval."""
 
 
 def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
-    """Return what a graph's tables need; None: it fills none. Changes nothing.
+    """Return the changes that a graph's tables need; None: it has none. Changes nothing.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
-        StartRefused: its schema was made by a newer eosframework.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
+        StartRefused: a newer eosframework created the schema.
     """
     if not graph.persisters:
         return None
@@ -49,13 +49,13 @@ def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
 
 
 def apply_database(graph: Graph, settings: Settings) -> list[str]:
-    """Create what a graph's tables need and the database lacks, and return what was made.
+    """Create the tables and schema that a graph needs and the database lacks; return their names.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
         DatabaseRefused: a privilege is missing.
-        StartRefused: its schema was made by a newer eosframework.
+        StartRefused: a newer eosframework created the schema.
     """
     if not graph.persisters:
         return []
@@ -65,12 +65,12 @@ def apply_database(graph: Graph, settings: Settings) -> list[str]:
 
 
 def require_tables(graph: Graph, settings: Settings) -> None:
-    """Make sure that rows can be written before any is read.
+    """Check that a graph's rows can be written, before any record is read.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be connected to, is too old, or is a standby.
-        StartRefused: something is missing or does not fit; says all of it and what to do.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the connection fails, or the server is too old or a standby.
+        StartRefused: tables are missing or do not match; lists all findings and the next step.
     """
     plan = plan_database(graph, settings)
     if plan is None:
@@ -84,11 +84,11 @@ def require_tables(graph: Graph, settings: Settings) -> None:
 
 
 def table_positions(graph: Graph, settings: Settings) -> list[Position]:
-    """Return where a graph's tables go on, as the database has it.
+    """Return the positions of a graph's table sinks in the database.
 
     Raises:
-        ConfigurationError: no database is named.
-        DatabaseUnusable: it cannot be asked, or has no schema yet.
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     stored = stored_positions(_database(graph, settings), graph.application)
     topics = {persister.topic for persister in graph.persisters}
@@ -98,15 +98,16 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
 def set_table_positions(
     graph: Graph, wishes: Sequence[Wish], settings: Settings, admin: ClusterAdmin
 ) -> list[Position]:
-    """Set where a graph's tables go on, while no worker fills them; a topic made again is accepted.
+    """Set the positions of a graph's table sinks while no table writer runs.
 
-    Rows stay as they are: what is read again is written again, upserts apart.
+    Rows stay as they are, so records that are read again give duplicate rows, except for upserts.
+    A topic that was created again is accepted.
 
     Raises:
-        StartRefused: workers are running.
-        ConfigurationError: a topic, a partition or an offset does not exist, `committed` is asked
-            for, or a topic that was created again is not given completely.
-        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+        StartRefused: table writers are running.
+        ConfigurationError: a topic, a partition or an offset does not exist, `committed` is
+            requested, or partitions of a topic that was created again are missing.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     members = admin.describe_group(tables_group(graph.application)).client_ids
     if members:
@@ -142,12 +143,12 @@ def set_table_positions(
 
 
 def forget_table_positions(graph: Graph, settings: Settings, topics: Sequence[str]) -> None:
-    """Let topics be read from their first row, whichever topics of these names are made next.
+    """Remove the positions of topics, so that new topics with these names are read from the start.
 
-    Whoever claimed them before writes no more.
+    Earlier claims of the topics' partitions can no longer write.
 
     Raises:
-        DatabaseUnusable: the database cannot be asked, or has no schema yet.
+        DatabaseUnusable: the database cannot be queried, or has no schema yet.
     """
     database = _database(graph, settings)
     stored = stored_positions(database, graph.application)
@@ -168,18 +169,18 @@ def persister_worker(
     on_round: Callable[[WorkerCounts], None],
     statistics: ClientStatistics | None = None,
 ) -> PersisterWorker:
-    """Return the worker that carries a graph's topics into tables.
+    """Return the table writer of a graph.
 
     Args:
         graph: of the application.
         settings: of the worker.
-        instance: its name.
-        facts: about the cluster, as found at the start.
+        instance: the worker's instance name.
+        facts: the cluster's metadata, read at the start.
         on_round: called about ten times a second.
-        statistics: looks at the consumer; None: nobody does.
+        statistics: collects the consumer's statistics; None: they are not collected.
 
     Raises:
-        ConfigurationError: no database is named, or a property would break the guarantee.
+        ConfigurationError: no database is configured, or a property would break the guarantee.
     """
     log = KafkaInputLog(
         client_properties(settings.kafka, Role.CONSUMER),
@@ -212,7 +213,7 @@ def persister_worker(
 
 
 def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
-    """Return what removes rows that the database has; an audit by receipts counts all of them."""
+    """Return the purger of written records; None: they are kept, as for an audit by receipts."""
     keep_seconds = settings.database.keep_rows_seconds
     if keep_seconds is None or settings.worker.receipts:
         return None
@@ -220,10 +221,10 @@ def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
 
 
 def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
-    """Return the topics that are read from their end, unless something of them is written.
+    """Return the topics whose partitions start at their end if they have no position.
 
-    The application's own topics are read from their first row whatever `worker.start` says:
-    where the application itself started is decided where it reads its sources.
+    Internal topics are read from their first record independent of `worker.start`, which applies
+    to the sources of the application.
     """
     if settings.worker.start is not Start.LATEST:
         return frozenset()
@@ -231,7 +232,7 @@ def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
 
 
 def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
-    """Return where partitions start that were never written."""
+    """Return a function that gives the start offsets of partitions without a position."""
     at_end = _late_topics(graph, settings)
 
     def start(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

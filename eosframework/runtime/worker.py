@@ -1,4 +1,4 @@
-"""Composition root: settings and a topology become a worker on a real cluster."""
+"""Composition root of `run-worker`: builds a worker from the settings and a topology."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from eosframework.runtime.http import AskedWorker
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
-"""How long taking partitions over is tried. Less than max.poll.interval.ms, after which the
-group would give the partitions to somebody else."""
+"""Time for which taking partitions over is retried. It is less than max.poll.interval.ms, after
+which the group would assign the partitions to another member."""
 
 
 class Kind(StrEnum):
-    """What a worker does: the two kinds have groups of their own, so neither waits for the other.
+    """Kinds of workers, each with its own consumer group.
 
-    A database that is away holds no transform up.
+    So transforms keep running while the database is unavailable.
     """
 
     TRANSFORMS = "transforms"
@@ -78,22 +78,22 @@ def load(application: str) -> Graph:
     """Return the topology that `application` names.
 
     Raises:
-        TopologyError: it cannot be loaded, or does not hold together.
+        TopologyError: it cannot be loaded, or is inconsistent.
     """
     return resolve(load_app(application))
 
 
 def kinds(graph: Graph) -> list[Kind]:
-    """Return what a graph needs workers for; rows come to be before they are written."""
+    """Return the kinds of workers that a graph needs, in the order in which to run them once."""
     has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.persisters}
     return [kind for kind, parts in has.items() if parts]
 
 
 def prepare(graph: Graph, settings: Settings) -> None:
-    """Make sure that workers can start.
+    """Check that workers can start.
 
     Raises:
-        UserError: nothing was started; says what is wrong and what to do.
+        UserError: nothing was started; names the cause and the next step.
     """
     admin = ClusterAdmin(settings.kafka)
     facts = check_worker_start(
@@ -112,14 +112,15 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
 
     Raises:
         UserError: nothing was started.
-        RunError: processing cannot go on; what was complete is committed.
+        RunError: processing cannot continue; complete transactions are committed.
         InstanceFenced: another worker took this one's identity over.
     """
     with own_instance(graph.application, settings.worker.instance) as instance:
         admin = ClusterAdmin(settings.kafka)
         registry = _registry(graph, settings, admin)
         facts = check_worker_start(graph, settings, admin, registry, id_source(settings))
-        # A child's servers were there when its supervisor started; now they may be away.
+        # The supervisor made these checks when it started. A child must also start while a
+        # server is unavailable.
         is_child = PIPE_VARIABLE in os.environ
         if kind is Kind.TRANSFORMS and not is_child:
             require_fitting_partitioners(graph, settings, admin, facts.partitions)
@@ -176,13 +177,13 @@ def plan_of(
     receipts: bool = False,
     is_missing: Callable[[str], bool] | None = None,
 ) -> Plan:
-    """Compile a graph into what a worker runs.
+    """Compile a graph into a worker's plan.
 
     Args:
         graph: of the application.
         ids: of all tasks.
-        limits: by topic, what it is known to refuse.
-        receipts: give outputs a receipt.
+        limits: known limits of output topics, by topic.
+        receipts: add a receipt to each output.
         is_missing: see `compile_part`.
     """
     known = {(task.sub_topology, task.partition): task for task in ids}
@@ -275,7 +276,7 @@ def _input_log(
 
 
 def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growth:
-    """Return what finds topics that grow: a table writer takes new partitions in as they come."""
+    """Return the check for topics that get partitions, which a table writer may read at once."""
     counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
     tables = set(persisted_topics(graph))
     if kind is Kind.TABLES:
@@ -286,7 +287,7 @@ def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growt
 
 
 def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
-    """Return what removes records of own topics that were read; an audit by receipts needs them."""
+    """Return the purger of processed records of repartition topics, if there are any."""
     return RecordPurger(settings.kafka) if graph.repartitions else None
 
 
@@ -300,7 +301,7 @@ def _state(
 ) -> LocalState | None:
     if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
-    # Whoever keeps nothing needs no stores.
+    # Import stores only if the topology has some.
     from eosframework.runtime.state import local_state
 
     shared = asked.shared if asked else None
@@ -311,11 +312,11 @@ def _state(
 def _making_tasks(
     graph: Graph, settings: Settings, instance: str
 ) -> Generator[Callable[..., Task]]:
-    """Trace what tasks do, if that is wanted."""
+    """Yield the factory of tasks, which are traced if `tracing.enabled`."""
     if not settings.tracing.enabled:
         yield Task
         return
-    # Whoever is not traced needs no OpenTelemetry.
+    # Import OpenTelemetry only if it is used.
     from eosframework.monitoring.tracing.traced_tasks import traced_tasks
 
     with traced_tasks(graph.application, instance, settings.tracing) as make_task:
@@ -326,12 +327,12 @@ def _making_tasks(
 def _asked(
     graph: Graph, settings: Settings, instance: str, kind: Kind, facts: Facts
 ) -> Generator[AskedWorker | None]:
-    """Answer over HTTP, if that is wanted."""
+    """Run the HTTP server during the block, if an address is configured."""
     address = settings.worker.http_address
     if address is None:
         yield None
         return
-    # Whoever is not asked needs no server.
+    # Import the server only if it is used.
     from eosframework.monitoring.metrics.metric import Process
     from eosframework.runtime.http import asked_worker
 
@@ -342,7 +343,7 @@ def _asked(
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
-    """Check the tables, where there are any."""
+    """Check the tables of the graph's table sinks."""
     if graph.persisters:
         from eosframework.runtime.table_writer import require_tables
 
@@ -357,7 +358,7 @@ def _persister(
     on_round: Callable[[WorkerCounts], None],
     asked: AskedWorker | None,
 ) -> PersisterWorker:
-    # Whoever fills no tables needs no driver of a database.
+    # Import the database driver only for table writers.
     from eosframework.runtime.table_writer import persister_worker
 
     statistics = asked.statistics if asked else None
@@ -413,10 +414,10 @@ def _watchdog(settings: Settings) -> Watchdog:
 
 
 def _turn_seconds(settings: Settings) -> float:
-    """Return the most that a turn takes.
+    """Return an upper bound for a turn.
 
-    It may take partitions over, commit, replace producers and read offsets. That of a persister may
-    claim and write, each a few statements long.
+    A worker's turn may take partitions over, commit, recycle producers and read offsets. A table
+    writer's turn may claim and write, each with a few statements.
     """
     database = settings.database
     return (
@@ -438,11 +439,11 @@ def _shown_progress() -> Generator[Callable[[WorkerCounts], None]]:
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look once in a while instead of several times in each batch.
+    """Run the garbage collector rarely instead of several times in each batch.
 
-    A batch makes thousands of tuples and messages, all freed by their reference counts; walking
-    them at every 700th took 3 to 7% of the main thread. Cycles that users' functions make are
-    still found.
+    A batch allocates thousands of tuples and messages, which their reference counts free. A
+    collection at every 700th took 3 to 7% of the main thread. Cycles that users' functions create
+    are still collected.
     """
     gc.collect()
     gc.freeze()
