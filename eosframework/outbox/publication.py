@@ -104,7 +104,7 @@ def headers_of(text: bytes) -> list[tuple[str, bytes | None]]:
     try:
         return checked(decode_headers(json.loads(text)))
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"they are no object and no list of pairs: {error}") from error
+        raise ValueError(f"expected an object or a list of pairs: {error}") from error
 
 
 def checked(headers: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:

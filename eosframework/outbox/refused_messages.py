@@ -202,8 +202,8 @@ class Refusals:
 def refusal_of(refused: Refused, source: OutboxSource) -> str:
     """Return the error message that ends a relay whose policy is `fail`."""
     return (
-        f"{source.name_of(refused)} cannot be sent: {refused.reason}. Nothing behind it in its "
-        f"shard is sent. Mend the cause, or let the relay set such messages aside with "
+        f"{source.name_of(refused)} cannot be sent: {refused.reason}. No later message of its "
+        f"shard is sent. Fix the cause, or let the relay set such messages aside with "
         f"outbox.on_refused=set_aside"
     )
 

@@ -205,11 +205,11 @@ class Relay:
         except ClusterUnreachable as error:
             if not self._has_run:
                 raise
-            self._back_off("cluster_away", error)
+            self._back_off("cluster_unavailable", error)
             return False
         self._away = None
         if self._failures and self._shards:
-            self._events.info("relay_goes_on")
+            self._events.info("relay_resumed")
             self._failures = 0
         return caught_up
 

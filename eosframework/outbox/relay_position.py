@@ -200,7 +200,7 @@ def _set_back(position: RelayPosition, found: Found) -> str | None:
         )
     if found.first > position.through:
         return (
-            f"messages up to {position.through} were sent and those that can be read begin behind "
-            f"{found.first}: what lies between was removed by somebody else"
+            f"messages up to {position.through} were sent, and only messages after {found.first} "
+            f"can be read: another process removed those in between"
         )
     return None

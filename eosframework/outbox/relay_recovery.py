@@ -119,7 +119,7 @@ class ShardRecovery:
             case TaskFenced():
                 self._fenced(shard, error)
             case TransactionFatal() if shard.is_shut_out():
-                self._event("topic_shut", shard, error)
+                self._event("topic_unwritable", shard, error)
                 self._abort(shard, waits=False)
             case TransactionFatal():
                 raise RunError(str(error)) from error
@@ -223,9 +223,9 @@ class ShardRecovery:
         """Return the committed position, which must be one that this relay wrote."""
         if position is None and not shard.is_new:
             raise RunError(
-                f"the position of shard {shard.number} of relay {self._name!r} is gone from the "
-                f"topic {self._name}.registry: it was deleted, or emptied. Start the relay again: "
-                f"it says what to do"
+                f"the position of shard {shard.number} of relay {self._name!r} is missing in the "
+                f"topic {self._name}.registry: the topic was deleted, or emptied. Start the relay "
+                f"again: it names the next step"
             )
         if position is None or position.is_at(shard.position):
             return shard.position

@@ -168,8 +168,8 @@ class Shard:
         self._refusals.forget()
         if self.rows == 0:
             raise RunError(
-                f"Kafka refuses the position of shard {self.number} ({error}), which goes with "
-                f"every transaction; without it nothing can be sent once"
+                f"Kafka refuses the position of shard {self.number} ({error}), which is part of "
+                f"every transaction; without it messages cannot be sent exactly once"
             ) from error
         if self.rows == 1 and self._last is not None:
             output, place = self._last

@@ -91,7 +91,7 @@ class Watchdog:
                 break
             if turn_took_seconds > self._turn_seconds:
                 limit = f"{self._turn_seconds:g} s, longer than all its timeouts together"
-                self._give_up(f"has stood in one place for {limit}", kill=self._restarted)
+                self._give_up(f"has been stuck for {limit}", kill=self._restarted)
                 break
         os.close(self._reading)
 
@@ -127,8 +127,8 @@ def _place(frame: FrameType | None) -> str:
 def _report(what: str, place: str) -> None:
     structlog.get_logger("eosframework.worker").error("worker_stuck", reason=what, waits_in=place)
     print(
-        f"error: the worker {what}: its main thread waits in {place}. The process ends now; what "
-        f"it left open is ended by the next owner of its partitions, or by the brokers after "
+        f"error: the worker {what}: its main thread waits in {place}. The process ends now; the "
+        f"next owner of its partitions ends its open transactions, or the brokers do after "
         f"worker.transaction_timeout_seconds",
         file=sys.stderr,
         flush=True,

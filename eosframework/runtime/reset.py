@@ -203,7 +203,7 @@ def _moment(to: str | None) -> int | None:
         moment = datetime.fromisoformat(to)
     except ValueError:
         raise ConfigurationError(
-            f"--to {to!r} is no place to go on at; expected {BEGINNING}, {END}, or a time such as "
+            f"--to {to!r} is not a position; expected {BEGINNING}, {END}, or a time such as "
             f"2026-01-31 or 2026-01-31T06:00:00Z"
         ) from None
     if moment.tzinfo is None:

@@ -112,15 +112,15 @@ def set_table_positions(
     members = admin.describe_group(tables_group(graph.application)).client_ids
     if members:
         raise StartRefused(
-            f"application {graph.application!r} has {len(members)} running workers that fill "
-            f"tables; stop them before their positions are set"
+            f"application {graph.application!r} has {len(members)} running table writers; stop "
+            f"them before their positions are set"
         )
     topics = admin.describe_topics([persister.topic for persister in graph.persisters])
     wanted = by_partition(graph, wishes, topics)
     if kept := [partition for partition, where in wanted.items() if where == COMMITTED]:
         raise ConfigurationError(
-            f"{kept[0]}: tables go on where the database is, so {COMMITTED} sets nothing; give an "
-            f"offset, earliest or latest"
+            f"{kept[0]}: table sinks resume at the database's position, so {COMMITTED} sets "
+            f"nothing; give an offset, earliest or latest"
         )
     database = _database(graph, settings)
     for stored in stored_positions(database, graph.application):

@@ -138,4 +138,4 @@ def _bounded(last: bytes | None) -> ReadOptions | None:
 
 
 def _closed(*_: object) -> Any:
-    raise RuntimeError("the stores of this task were given up; open them again")
+    raise RuntimeError("the stores of this task are closed; open them again")

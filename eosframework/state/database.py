@@ -216,7 +216,7 @@ class RocksTaskStores:
 
     def _open(self) -> Rdict:
         if self._database is None:
-            raise RuntimeError(f"the stores in {self.directory} were given up; open them again")
+            raise RuntimeError(f"the stores in {self.directory} are closed; open them again")
         return self._database
 
 

@@ -109,7 +109,7 @@ def require_positions(changes: Mapping[str, Changes], positions: Mapping[str, in
         ValueError: a store is changed and has no position.
     """
     if unplaced := changes.keys() - positions.keys():
-        raise ValueError(f"changes of {sorted(unplaced)} come without a position behind them")
+        raise ValueError(f"changes of {sorted(unplaced)} have no position")
 
 
 _READERS: dict[Any, TypeAdapter[Any]] = {}
@@ -120,7 +120,7 @@ def _made_of(cls: Any, content: bytes) -> Any:
     try:
         return reader.validate_json(content, strict=True)
     except ValidationError as error:
-        raise ValueError(f"{content[:200]!r} is no label of a store") from error
+        raise ValueError(f"{content[:200]!r} is not a label of a store") from error
 
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -170,7 +170,7 @@ def take_own(task: Path, slot: str) -> Place:
 
 def _no_place(task: Path, error: OSError) -> StateUnwritable:
     return StateUnwritable(
-        f"no directory for stores can be had in {task}: {error.strerror}. Make it writable, "
+        f"no directory for stores can be created in {task}: {error.strerror}. Make it writable, "
         f"or set state.directory to another local disk"
     )
 

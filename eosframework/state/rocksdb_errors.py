@@ -36,8 +36,8 @@ def writing(directory: Path, error: Exception) -> RunError:
     if is_damage(error):
         return reading(directory, error)
     return StateUnwritable(
-        f"the stores in {directory} cannot be written: {reason(error)}. Make room there or mend "
-        f"what the system refuses, or set state.directory to another local disk; then start again"
+        f"the stores in {directory} cannot be written: {reason(error)}. Free disk space, fix the "
+        f"cause, or set state.directory to another local disk; then start again"
     )
 
 

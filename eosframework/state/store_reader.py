@@ -150,8 +150,8 @@ def _open(directory: Path, own: str) -> StoredTask:
             task.close()
             if time.monotonic() > give_up:
                 raise RunError(
-                    f"the stores in {directory} are written too fast to be read beside their "
-                    f"worker; try again, or ask the worker itself"
+                    f"the stores in {directory} change too fast to be read while their worker "
+                    f"runs; try again, or ask the worker itself"
                 )
         time.sleep(PAUSE_SECONDS)
 

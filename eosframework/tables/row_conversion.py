@@ -100,7 +100,9 @@ class RowMaker:
         if value is not None:
             return _checked(value)
         if table.mode is not TableMode.UPSERT_DELETE:
-            raise ValueError(f"a null value is no row of {table.table}, except for upsert_delete")
+            raise ValueError(
+                f"the value is null, which {table.table} accepts only in mode upsert_delete"
+            )
         return Deletion(_keys(table, self._decode_key(message.key())))
 
     def _record(self, message: Message, value: Any) -> Record:
@@ -129,8 +131,8 @@ class RowMaker:
                 aim = f" for table {table}" if table else ""
                 raise RecordFailed(
                     f"{describe(message)} gives no row{aim}: {summary(error)}. Nothing after it "
-                    f"was written. Mend the record or the function, or let the others go on "
-                    f"without it: on_error: skip or dead_letter",
+                    f"was written. Fix the record or the function, or continue without the "
+                    f"record: on_error: skip or dead_letter",
                     offset=message.offset(),
                 ) from error
 
@@ -168,7 +170,7 @@ def _keys(table: TableSink, key: Any) -> Mapping[str, Any]:
         return {name: given[name] for name in table.keys}
     if len(table.keys) != 1 or key is None:
         raise ValueError(
-            f"the record's key is {key!r:.80}; expected a map with {', '.join(table.keys)}, to "
-            f"tell which row to delete"
+            f"the record's key is {key!r:.80}; expected a map with {', '.join(table.keys)}, which "
+            f"identifies the row to delete"
         )
     return {table.keys[0]: key}

@@ -138,7 +138,7 @@ class PersisterWorker:
         self._was_assigned = False
         self._is_in_rebalance = False
         self._ends: dict[TopicPartition, int] | None = None
-        self._events = structlog.get_logger("eosframework.persister").bind(application=application)
+        self._events = structlog.get_logger("eosframework.tables").bind(application=application)
 
     def stop(self) -> None:
         """Ask the worker to write what is complete and return; safe in a signal handler."""
@@ -147,7 +147,7 @@ class PersisterWorker:
     def view(self) -> WorkerView:
         """Return a snapshot for other threads; called on the main thread."""
         tasks = tuple(task.view() for task in self.tasks.values())
-        away = None if self._away_since is None else "the database is away"
+        away = None if self._away_since is None else "the database is unavailable"
         measured = self._measures.snapshot()
         return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, away)
 
@@ -399,7 +399,9 @@ class PersisterWorker:
         """Drop a task's unwritten rows; its records are read again after a pause."""
         task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
         self._log.pause([task.partition])
-        self._events.warning("schemas_away", partition=str(task.partition), error=str(error))
+        self._events.warning(
+            "schema_registry_unavailable", partition=str(task.partition), error=str(error)
+        )
 
     def _database_is_back(self) -> None:
         if self._away_since is not None:

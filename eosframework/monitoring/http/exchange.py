@@ -94,7 +94,7 @@ class Exchange:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
-            raise NotServed(status, f"this is no request that can be read: {error}") from error
+            raise NotServed(status, f"the request is not valid HTTP: {error}") from error
         return self._asked(event) if isinstance(event, h11.Request) else None
 
     def answer(self, answer: Answer) -> bytes:

@@ -71,7 +71,7 @@ class Health:
                 )
             ]
         if self._last is None:
-            return [Reason("starting", "no turn yet: it joins its group, or looks at its database")]
+            return [Reason("starting", "no turn yet: it joins its group, or checks its database")]
         return list(self._reasons)
 
     def livez(self, request: Request) -> Answer:

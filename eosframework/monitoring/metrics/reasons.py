@@ -13,9 +13,9 @@ from eosframework.processing.worker_views import WorkerView
 from eosframework.records import TopicPartition
 
 _WAITING = {
-    TaskState.ASSIGNED.value: ("restoring", "wait for their state"),
-    TaskState.RECOVERING.value: ("recovering", "take their transactional id again"),
-    TaskState.FENCED.value: ("fenced", "were fenced, and wait to see whether another has them"),
+    TaskState.ASSIGNED.value: ("restoring", "restore their state"),
+    TaskState.RECOVERING.value: ("recovering", "init their transactional id again"),
+    TaskState.FENCED.value: ("fenced", "were fenced, and may have a successor"),
     "unclaimed": ("unclaimed", "are not claimed in the database yet"),
 }
 
@@ -64,12 +64,12 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
     """Return the reasons that a worker is not ready."""
     reasons: list[Reason] = []
     if not view.was_assigned:
-        reasons.append(Reason("unassigned", "the group has not told yet which partitions it has"))
+        reasons.append(Reason("unassigned", "the group has not assigned partitions yet"))
     if view.away is not None:
-        reasons.append(Reason("away", view.away))
+        reasons.append(Reason("unavailable", view.away))
     for state, (code, what) in _WAITING.items():
         if names := [task.name for task in view.tasks if task.state == state]:
-            left = f"; {view.counts.restoring} records of changelogs are left"
+            left = f"; {view.counts.restoring} changelog records are left"
             listed = _listed(names)
             reasons.append(Reason(code, f"{listed} {what}{left if code == 'restoring' else ''}"))
     read_to = {p: offset for task in view.tasks for p, offset in task.read_to.items()}
@@ -90,11 +90,11 @@ def relay_reasons(view: RelayView, seen: ClientsSeen) -> list[Reason]:
     """Return the reasons that a relay is not ready; a standby relay is ready."""
     reasons: list[Reason] = []
     if view.away is not None:
-        reasons.append(Reason("away", view.away))
+        reasons.append(Reason("unavailable", view.away))
     elif not view.shards and not view.stands_by:
         reasons.append(Reason("unassigned", "no shard was taken over yet"))
     if out := [f"shard {number}" for number, runs in view.shards.items() if not runs]:
-        reasons.append(Reason("recovering", f"{_listed(out)} take their transactional id again"))
+        reasons.append(Reason("recovering", f"{_listed(out)} init their transactional id again"))
     return reasons
 
 

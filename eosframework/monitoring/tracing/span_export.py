@@ -58,7 +58,7 @@ def _exporters() -> list[SpanExporter]:
 def _known(name: str) -> str:
     if name not in (*_MAKERS, "none"):
         raise ConfigurationError(
-            f"OTEL_TRACES_EXPORTER={name!r} is no exporter that eosframework has; expected "
+            f"OTEL_TRACES_EXPORTER={name!r} is not supported by eosframework; expected "
             f"{', '.join(_MAKERS)} or none, or a TracerProvider that the topology's module sets"
         )
     return name
@@ -70,7 +70,7 @@ def _otlp() -> Any:
     )
     if protocol not in (None, "http/protobuf"):
         raise ConfigurationError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r} is not spoken here; expected http/protobuf"
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r} is not supported; expected http/protobuf"
         )
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -35,8 +35,8 @@ def key_of(store: Store, text: str) -> bytes:
         return _encoded(serde, _parsers(serde)(text))
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigurationError(
-            f"{text!r} is no key of store {store.name!r}, whose keys are {serde.name}: {error}; "
-            f"write it as JSON has it, or its bytes as 0x and hexadecimal digits"
+            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
+            f"write it as JSON, or its bytes as 0x and hexadecimal digits"
         ) from error
 
 
