@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic
 
 from eosframework.application.internal_topics import task_counts
-from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.client.statistics import ClientStatistics
@@ -17,6 +17,7 @@ from eosframework.monitoring.http.state_pages import StatePages
 from eosframework.monitoring.metrics.metric import Process
 from eosframework.monitoring.metrics.observer import (
     Identity,
+    View,
     relay_observer,
     tables_observer,
     transforms_observer,
@@ -24,87 +25,71 @@ from eosframework.monitoring.metrics.observer import (
 from eosframework.outbox.relay_views import RelayView
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
-from eosframework.topology.graph.graph import Graph
+from eosframework.runtime.context import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)
-class AskedWorker:
-    """The parts of a worker that the HTTP server reads.
+class Observed(Generic[View]):
+    """The parts of a process that the HTTP server reads.
 
     Args:
-        shared: the worker's stores, readable from other threads.
-        statistics: of the worker's Kafka clients.
+        statistics: of the process's Kafka clients.
+        shared: a worker's stores, readable from other threads.
         turn: called each turn with a function that takes a snapshot.
     """
 
+    statistics: ClientStatistics
     shared: SharedStores
-    statistics: ClientStatistics
-    turn: Callable[[Callable[[], WorkerView]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class AskedRelay:
-    """The parts of a relay that the HTTP server reads; see `AskedWorker`."""
-
-    statistics: ClientStatistics
-    turn: Callable[[Callable[[], RelayView]], None]
+    turn: Callable[[Callable[[], View]], None]
 
 
 @contextmanager
-def asked_worker(
-    address: str,
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    process: Process,
-    facts: Facts,
-    stuck_seconds: float,
-) -> Generator[AskedWorker]:
+def observed_worker(
+    context: WorkerContext, process: Process, stuck_seconds: float
+) -> Generator[Observed[WorkerView]]:
     """Run a worker's HTTP server during the block.
 
     Args:
-        address: to listen on.
-        graph: of the application.
-        settings: of the worker.
-        instance: the worker's instance name.
+        context: of the worker; `worker.http_address` is set.
         process: the kind of worker.
-        facts: the cluster's metadata, read at the start.
         stuck_seconds: upper bound for the time of a turn.
 
     Raises:
         ConfigurationError: the address cannot be bound.
     """
-    identity = Identity(graph.application, process, instance)
+    graph, settings = context.graph, context.settings.worker
+    assert settings.http_address is not None
+    identity = Identity(graph.application, process, context.instance)
     # A record must take less, and after it an open transaction has expired.
-    longest_seconds = settings.worker.transaction_timeout_seconds
+    longest_seconds = settings.transaction_timeout_seconds
     health = Health(longest_seconds, stuck_seconds)
     shared, statistics = SharedStores(), ClientStatistics()
     if process is Process.TABLES:
         observer = tables_observer(identity, health, statistics, longest_seconds)
     else:
         observer = transforms_observer(identity, health, statistics, shared, longest_seconds)
-    state = StatePages(graph, shared, task_counts(graph, facts.partitions), partition_of)
+    state = StatePages(graph, shared, task_counts(graph, context.facts.partitions), partition_of)
     pages = {**observer.pages, "state": state.page}
-    with serving(address, pages, hosts=settings.worker.http_hosts):
-        yield AskedWorker(shared, statistics, observer.turn)
+    with serving(settings.http_address, pages, hosts=settings.http_hosts):
+        yield Observed(statistics, shared, observer.turn)
 
 
 @contextmanager
-def asked_relay(address: str, settings: Settings, stuck_seconds: float) -> Generator[AskedRelay]:
+def observed_relay(settings: Settings, stuck_seconds: float) -> Generator[Observed[RelayView]]:
     """Run a relay's HTTP server during the block.
 
     Args:
-        address: to listen on.
-        settings: of the relay.
+        settings: of the relay; `outbox.http_address` is set.
         stuck_seconds: upper bound for the time of a turn.
 
     Raises:
         ConfigurationError: the address cannot be bound.
     """
+    outbox = settings.outbox
+    assert outbox.http_address is not None
     statistics = ClientStatistics()
     health = Health(settings.worker.transaction_timeout_seconds, stuck_seconds)
-    identity = Identity(settings.outbox.name, Process.RELAY)
-    observer = relay_observer(identity, health, statistics)
-    hosts = settings.outbox.http_hosts
-    with serving(address, observer.pages, hosts=hosts, setting="outbox.http_address"):
-        yield AskedRelay(statistics, observer.turn)
+    observer = relay_observer(Identity(outbox.name, Process.RELAY), health, statistics)
+    setting = "outbox.http_address"
+    with serving(outbox.http_address, observer.pages, hosts=outbox.http_hosts, setting=setting):
+        yield Observed(statistics, SharedStores(), observer.turn)

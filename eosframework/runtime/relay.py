@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ from eosframework.process.watchdog import Watchdog
 from eosframework.txnid import registry_topic
 
 if TYPE_CHECKING:
-    from eosframework.runtime.http import AskedRelay
+    from eosframework.outbox.relay_views import RelayView
+    from eosframework.runtime.http import Observed
 
 QUEUE_KILOBYTES = 32_768
 """Size of a producer's queue, which limits the memory that a backlog uses."""
@@ -53,7 +54,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
     _refuse_second_name(source)
-    _require_registry(settings, admin)
+    _require_control_topic(settings, admin)
     outbox = settings.outbox
     options = RelayOptions(
         name=outbox.name,
@@ -65,21 +66,25 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         on_refused=outbox.on_refused,
     )
     events = structlog.get_logger("eosframework.relay")
-    with requests(events) as request, _watchdog(settings) as watchdog, _asked(settings) as asked:
+    with (
+        requests(events) as request,
+        _watchdog(settings) as watchdog,
+        _observed(settings) as observed,
+    ):
 
         def on_turn() -> None:
             watchdog.turn()
-            if asked is not None:
-                asked.turn(relay.view)
+            if observed is not None:
+                observed.turn(relay.view)
 
         relay = Relay(
             source,
-            _outputs(settings, asked.statistics if asked else None),
+            _outputs(settings, observed.statistics if observed else None),
             _positions(settings, admin),
             RelayTopics(settings.kafka, admin, _producer(settings)),
             options,
             on_turn=on_turn,
-            measured=asked is not None,
+            measured=observed is not None,
         )
         request.goes_to(relay.stop)
         _collect_rarely()
@@ -95,7 +100,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
-    _require_registry(settings, admin)
+    _require_control_topic(settings, admin)
     outputs = _outputs(settings)
     source.connect()
     try:
@@ -206,7 +211,7 @@ def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
     )
 
 
-def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
+def _require_control_topic(settings: Settings, admin: ClusterAdmin) -> None:
     """Create the control topic if it is missing, and check the relay's access to it."""
     name, factor = settings.outbox.name, settings.topics.replication_factor
     registry = Registry(name, settings.kafka, admin, replication_factor=factor)
@@ -215,18 +220,14 @@ def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
         registry.require_access()
 
 
-@contextmanager
-def _asked(settings: Settings) -> Generator[AskedRelay | None]:
+def _observed(settings: Settings) -> AbstractContextManager[Observed[RelayView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
-    address = settings.outbox.http_address
-    if address is None:
-        yield None
-        return
+    if settings.outbox.http_address is None:
+        return nullcontext()
     # Import the server only if it is used.
-    from eosframework.runtime.http import asked_relay
+    from eosframework.runtime.http import observed_relay
 
-    with asked_relay(address, settings, _turn_seconds(settings)) as asked:
-        yield asked
+    return observed_relay(settings, _turn_seconds(settings))
 
 
 def _watchdog(settings: Settings) -> Watchdog:

@@ -47,24 +47,12 @@ def local_state(
     Raises:
         ConfigurationError: the directory cannot be used.
     """
-    stores = {
-        part.name: [
-            StoreIdentity(store.name, topics[store.changelog].topic_id, LAYOUT)
-            for store in part.stores
-        ]
-        for part in graph.sub_topologies
-        if part.stores
-    }
-    kept = [
-        _tombstones_kept_seconds(topics[store.changelog])
-        for part in graph.sub_topologies
-        for store in part.stores
-    ]
-    partitions = {name: topic.partitions for name, topic in topics.items()}
-    kept_seconds = min(kept, default=TOMBSTONES_KEPT_SECONDS)
     log = KafkaChangelogs(settings.kafka, admin)
     backend = state_backend(settings.state, graph.application, instance)
+    partitions = {name: topic.partitions for name, topic in topics.items()}
     tasks = task_counts(graph, partitions)
+    stores = _stores(graph, topics)
+    kept_seconds = _tombstones_kept_seconds(graph, topics)
     copies = StandbyPlan(
         instance,
         settings.state.standby_copies,
@@ -74,21 +62,30 @@ def local_state(
         kept_seconds,
         settings.worker.partitions_per_producer,
     )
+    held_seconds = HELD_SHARE * settings.worker.transaction_timeout_seconds
     return LocalState(
         backend,
         stores,
         tasks,
-        Restoring(
-            log,
-            kept_seconds,
-            held_seconds=HELD_SHARE * settings.worker.transaction_timeout_seconds,
-        ),
+        Restoring(log, kept_seconds, held_seconds=held_seconds),
         shared,
         _global_tables(graph, partitions, log),
         MemoryState(),
         _standby(copies, settings, graph.application, backend, log),
         Limits(settings.worker.hot_key_limit, settings.worker.queue_megabytes * 2**20),
     )
+
+
+def _stores(graph: Graph, topics: Mapping[str, TopicFacts]) -> dict[str, list[StoreIdentity]]:
+    """Return the identities of the stores of each sub-topology that has some."""
+    return {
+        part.name: [
+            StoreIdentity(store.name, topics[store.changelog].topic_id, LAYOUT)
+            for store in part.stores
+        ]
+        for part in graph.sub_topologies
+        if part.stores
+    }
 
 
 def _standby(
@@ -109,7 +106,12 @@ def _global_tables(
     return GlobalTables(log, {t: partitions[t] for t in topics}) if topics else None
 
 
-def _tombstones_kept_seconds(changelog: TopicFacts) -> float:
-    values = changelog.values
-    kept = None if values is None else values.get("delete.retention.ms")
-    return TOMBSTONES_KEPT_SECONDS if kept is None else int(kept) / 1000
+def _tombstones_kept_seconds(graph: Graph, topics: Mapping[str, TopicFacts]) -> float:
+    """Return the shortest `delete.retention.ms` of the changelogs, in seconds."""
+    kept = [
+        (topics[store.changelog].values or {}).get("delete.retention.ms")
+        for part in graph.sub_topologies
+        for store in part.stores
+    ]
+    known = [TOMBSTONES_KEPT_SECONDS if ms is None else int(ms) / 1000 for ms in kept]
+    return min(known, default=TOMBSTONES_KEPT_SECONDS)

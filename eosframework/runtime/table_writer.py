@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from eosframework.application.position_changes import COMMITTED, Wish, by_partition, offsets_for
-from eosframework.application.start_checks import Facts
 from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import tables_group_settings
 from eosframework.postgres import Database
@@ -24,8 +23,8 @@ from eosframework.postgres.tables.table_schema import TablesPlan, apply_tables, 
 from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.claims import Starts
-from eosframework.tables.writer import PersisterOptions, PersisterWorker
+from eosframework.runtime.context import WorkerContext
+from eosframework.tables.writer import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
@@ -161,41 +160,32 @@ def _database(graph: Graph, settings: Settings) -> Database:
     return Database(settings.database, application_name=name)
 
 
-def persister_worker(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    on_round: Callable[[WorkerCounts], None],
-    statistics: ClientStatistics | None = None,
-) -> PersisterWorker:
+def table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None]) -> TableWriter:
     """Return the table writer of a graph.
 
     Args:
-        graph: of the application.
-        settings: of the worker.
-        instance: the worker's instance name.
-        facts: the cluster's metadata, read at the start.
+        context: of the worker.
         on_round: called about ten times a second.
-        statistics: collects the consumer's statistics; None: they are not collected.
 
     Raises:
         ConfigurationError: no database is configured, or a property would break the guarantee.
     """
+    graph, settings = context.graph, context.settings
     log = KafkaInputLog(
         client_properties(settings.kafka, Role.CONSUMER),
-        tables_group_settings(graph.application, settings, instance),
+        tables_group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         repositioning="eosframework positions set APP --tables",
-        statistics=statistics,
+        statistics=context.statistics,
     )
-    topic_ids = {p.topic: str(facts.topics[p.topic].topic_id) for p in graph.persisters}
-    return PersisterWorker(
+    topic_ids = {p.topic: str(context.facts.topics[p.topic].topic_id) for p in graph.persisters}
+    late = _late_topics(graph, settings)
+    return TableWriter(
         graph.application,
         graph.persisters,
         log,
         PostgresRowStore(_database(graph, settings), graph.application, topic_ids),
-        PersisterOptions(
+        TableWriterOptions(
             commit_interval_seconds=settings.database.commit_interval_seconds,
             longest_interval_seconds=LONGEST_INTERVAL_SECONDS,
             longest_pause_seconds=settings.database.longest_pause_seconds,
@@ -204,15 +194,15 @@ def persister_worker(
             batch_rows=settings.database.batch_rows,
             leave_on_stop=settings.worker.leave_on_stop,
         ),
-        start=_starts(graph, settings, log),
-        late=_late_topics(graph, settings),
-        tell_group=log.tell,
-        purger=_purger(graph, settings),
+        start=partial(_start_offsets, log, late),
+        late=late,
+        commit_to_group=log.tell,
+        purger=_purger(settings),
         on_round=on_round,
     )
 
 
-def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
+def _purger(settings: Settings) -> RecordPurger | None:
     """Return the purger of written records; None: they are kept, as for an audit by receipts."""
     keep_seconds = settings.database.keep_rows_seconds
     if keep_seconds is None or settings.worker.receipts:
@@ -231,13 +221,10 @@ def _late_topics(graph: Graph, settings: Settings) -> frozenset[str]:
     return frozenset(p.topic for p in graph.persisters if p.sub_topology is None)
 
 
-def _starts(graph: Graph, settings: Settings, log: KafkaInputLog) -> Starts:
-    """Return a function that gives the start offsets of partitions without a position."""
-    at_end = _late_topics(graph, settings)
-
-    def start(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        late = [p for p in partitions if p.topic in at_end]
-        early = [p for p in partitions if p not in late]
-        return {**log.beginning_offsets(early), **log.end_offsets(late)}
-
-    return start
+def _start_offsets(
+    log: KafkaInputLog, late_topics: Collection[str], partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    """Return the start offsets of partitions without a position."""
+    late = [p for p in partitions if p.topic in late_topics]
+    early = [p for p in partitions if p.topic not in late_topics]
+    return {**log.beginning_offsets(early), **log.end_offsets(late)}

@@ -6,7 +6,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -19,7 +19,6 @@ from eosframework.application.known_refusals import known_refusals
 from eosframework.application.partition_growth import Growth, counting
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import (
-    Facts,
     check_worker_start,
     global_topics,
     persisted_topics,
@@ -28,7 +27,7 @@ from eosframework.application.start_checks import (
 )
 from eosframework.application.start_positions import RegistryLedger, UnmarkedLedger
 from eosframework.config import Guarantee, Settings
-from eosframework.errors import RunError
+from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
@@ -49,15 +48,17 @@ from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
+from eosframework.runtime.context import WorkerContext
 from eosframework.runtime.ids import id_source
-from eosframework.tables.writer import PersisterWorker
+from eosframework.tables.writer import TableWriter
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
-    from eosframework.runtime.http import AskedWorker
+    from eosframework.processing.worker_views import WorkerView
+    from eosframework.runtime.http import Observed
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """Time for which taking partitions over is retried. It is less than max.poll.interval.ms, after
@@ -97,7 +98,7 @@ def prepare(graph: Graph, settings: Settings) -> None:
     """
     admin = ClusterAdmin(settings.kafka)
     facts = check_worker_start(
-        graph, settings, admin, _registry(graph, settings, admin), id_source(settings)
+        graph, settings, admin, _control_topic(graph, settings, admin), id_source(settings)
     )
     require_fitting_partitioners(graph, settings, admin, facts.partitions)
     open_schemas(graph.codecs, settings.registry)
@@ -116,57 +117,63 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
         InstanceFenced: another worker took this one's identity over.
     """
     with own_instance(graph.application, settings.worker.instance) as instance:
-        admin = ClusterAdmin(settings.kafka)
-        registry = _registry(graph, settings, admin)
-        facts = check_worker_start(graph, settings, admin, registry, id_source(settings))
-        # The supervisor made these checks when it started. A child must also start while a
-        # server is unavailable.
-        is_child = PIPE_VARIABLE in os.environ
-        if kind is Kind.TRANSFORMS and not is_child:
-            require_fitting_partitioners(graph, settings, admin, facts.partitions)
-        open_schemas(graph.codecs, settings.registry, checked=not is_child)
-        if kind is Kind.TABLES and not is_child:
-            _require_tables(graph, settings)
+        context = _checked_context(graph, settings, instance, kind)
         with (
             requests(structlog.get_logger("eosframework.worker")) as request,
             _shown_progress() as show,
             _watchdog(settings) as watchdog,
-            _asked(graph, settings, instance, kind, facts) as asked,
-            _making_tasks(graph, settings, instance) as make_task,
+            _observed(context, kind) as observed,
+            _task_maker(context) as make_task,
         ):
 
             def on_round(counts: WorkerCounts) -> None:
                 watchdog.turn()
                 growth.turn()
                 show(counts)
-                if asked is not None:
-                    asked.turn(worker.view)
+                if observed is not None:
+                    observed.turn(worker.view)
                 if is_orphaned():
                     worker.stop()
 
-            growth = _growth(graph, settings, facts, kind)
-            worker: Worker | PersisterWorker
+            context = replace(context, observed=observed)
+            growth = _growth(context, kind)
+            worker: Worker | TableWriter
             if kind is Kind.TABLES:
-                worker = _persister(graph, settings, instance, facts, on_round, asked)
+                worker = _table_writer(context, on_round)
             else:
-                state = _state(graph, settings, instance, facts, admin, asked)
-                plan = plan_of(
-                    graph.with_times_within(settings.worker.max_event_time_ahead),
-                    facts.ids,
-                    known_refusals(settings, facts, graph),
-                    receipts=settings.worker.receipts,
-                    is_missing=ChosenTopics(settings.kafka, admin).is_missing,
-                )
-                plan = replace(plan, make_task=make_task)
-                log = _input_log(graph, settings, instance, facts, asked, growth)
-                worker = _worker(
-                    graph, settings, log, registry, facts, admin, on_round, state, asked, plan
-                )
+                worker = _worker(context, _plan(context, make_task), growth, on_round)
             request.goes_to(worker.stop)
             _collect_rarely()
             counts = worker.run(until_caught_up=until_caught_up)
         show(counts)
     return request.came
+
+
+def _checked_context(graph: Graph, settings: Settings, instance: str, kind: Kind) -> WorkerContext:
+    admin = ClusterAdmin(settings.kafka)
+    control_topic = _control_topic(graph, settings, admin)
+    facts = check_worker_start(graph, settings, admin, control_topic, id_source(settings))
+    # The supervisor made these checks when it started. A child must also start while a server is
+    # unavailable.
+    is_child = PIPE_VARIABLE in os.environ
+    if kind is Kind.TRANSFORMS and not is_child:
+        require_fitting_partitioners(graph, settings, admin, facts.partitions)
+    open_schemas(graph.codecs, settings.registry, checked=not is_child)
+    if kind is Kind.TABLES and not is_child:
+        _require_tables(graph, settings)
+    return WorkerContext(graph, settings, instance, admin, control_topic, facts)
+
+
+def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
+    graph, settings = context.graph, context.settings
+    plan = plan_of(
+        graph.with_times_within(settings.worker.max_event_time_ahead),
+        context.facts.ids,
+        known_refusals(settings, context.facts, graph),
+        receipts=settings.worker.receipts,
+        is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
+    )
+    return replace(plan, make_task=make_task)
 
 
 def plan_of(
@@ -220,18 +227,12 @@ def plan_of(
 
 
 def _worker(
-    graph: Graph,
-    settings: Settings,
-    log: KafkaInputLog,
-    registry: Registry,
-    facts: Facts,
-    admin: ClusterAdmin,
-    on_round: Callable[[WorkerCounts], None],
-    state: LocalState | None,
-    asked: AskedWorker | None,
+    context: WorkerContext,
     plan: Plan,
+    growth: Growth,
+    on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
-    worker = settings.worker
+    graph, settings, worker = context.graph, context.settings, context.settings.worker
     options = WorkerOptions(
         commit_interval_seconds=worker.commit_interval_seconds,
         transaction_timeout_seconds=worker.transaction_timeout_seconds,
@@ -244,102 +245,88 @@ def _worker(
         max_task_idle_seconds=worker.max_task_idle_seconds,
         commit_turns=1 if worker.guarantee is Guarantee.AT_LEAST_ONCE else worker.commit_turns,
     )
+    # An audit by receipts reads processed records of repartition topics, so they are kept for it.
+    purges = bool(graph.repartitions) and not worker.receipts
+    state = _state(context)
+    log = _input_log(context, growth)
     return Worker(
         plan,
         log,
-        _outputs(graph, settings, facts, log, asked),
-        _ledger(graph, settings, registry, admin),
+        _outputs(context, log),
+        _ledger(context),
         options,
         state=state,
-        purger=None if worker.receipts else _purger(graph, settings),
-        hold_nothing=partial(hold_nothing, settings.kafka, admin),
-        measured=asked is not None,
+        purger=RecordPurger(settings.kafka) if purges else None,
+        hold_nothing=partial(hold_nothing, settings.kafka, context.admin),
+        measured=context.observed is not None,
         on_round=on_round,
     )
 
 
-def _input_log(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    asked: AskedWorker | None,
-    growth: Growth,
-) -> KafkaInputLog:
+def _input_log(context: WorkerContext, growth: Growth) -> KafkaInputLog:
+    graph, settings = context.graph, context.settings
     return KafkaInputLog(
-        consumer_client(settings, facts.largest_input_bytes(graph)),
-        group_settings(graph.application, settings, instance),
+        consumer_client(settings, context.facts.largest_input_bytes(graph)),
+        group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
-        statistics=asked.statistics if asked else None,
+        statistics=context.statistics,
         refuse=growth.refuse_new,
     )
 
 
-def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growth:
+def _growth(context: WorkerContext, kind: Kind) -> Growth:
     """Return the check for topics that get partitions, which a table writer may read at once."""
-    counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
+    graph = context.graph
+    counts = {
+        name: found.partitions for name, found in context.facts.topics.items() if found.exists
+    }
     tables = set(persisted_topics(graph))
     if kind is Kind.TABLES:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:
         known, read, whole = counts, source_topics(graph), global_topics(graph)
-    return Growth(known, read, whole, counting(settings.kafka, known))
+    return Growth(known, read, whole, counting(context.settings.kafka, known))
 
 
-def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
-    """Return the purger of processed records of repartition topics, if there are any."""
-    return RecordPurger(settings.kafka) if graph.repartitions else None
-
-
-def _state(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    admin: ClusterAdmin,
-    asked: AskedWorker | None,
-) -> LocalState | None:
+def _state(context: WorkerContext) -> LocalState | None:
+    graph = context.graph
     if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
     # Import stores only if the topology has some.
     from eosframework.runtime.state import local_state
 
-    shared = asked.shared if asked else None
-    return local_state(graph, settings, instance, facts.topics, admin, shared)
+    shared = context.observed.shared if context.observed else None
+    topics = context.facts.topics
+    return local_state(graph, context.settings, context.instance, topics, context.admin, shared)
 
 
-@contextmanager
-def _making_tasks(
-    graph: Graph, settings: Settings, instance: str
-) -> Generator[Callable[..., Task]]:
+def _task_maker(context: WorkerContext) -> AbstractContextManager[Callable[..., Task]]:
     """Yield the factory of tasks, which are traced if `tracing.enabled`."""
-    if not settings.tracing.enabled:
-        yield Task
-        return
+    tracing = context.settings.tracing
+    if not tracing.enabled:
+        return nullcontext(Task)
     # Import OpenTelemetry only if it is used.
-    from eosframework.monitoring.tracing.traced_tasks import traced_tasks
+    try:
+        from eosframework.monitoring.tracing.traced_tasks import traced_tasks
+    except ImportError as error:
+        raise ConfigurationError(
+            f"tracing.enabled=true needs more packages ({error.name} is missing); run: pip install "
+            f"'eosframework[tracing]'"
+        ) from error
+    return traced_tasks(context.graph.application, context.instance, tracing)
 
-    with traced_tasks(graph.application, instance, settings.tracing) as make_task:
-        yield make_task
 
-
-@contextmanager
-def _asked(
-    graph: Graph, settings: Settings, instance: str, kind: Kind, facts: Facts
-) -> Generator[AskedWorker | None]:
+def _observed(
+    context: WorkerContext, kind: Kind
+) -> AbstractContextManager[Observed[WorkerView] | None]:
     """Run the HTTP server during the block, if an address is configured."""
-    address = settings.worker.http_address
-    if address is None:
-        yield None
-        return
+    if context.settings.worker.http_address is None:
+        return nullcontext()
     # Import the server only if it is used.
     from eosframework.monitoring.metrics.metric import Process
-    from eosframework.runtime.http import asked_worker
+    from eosframework.runtime.http import observed_worker
 
-    stuck_seconds = _turn_seconds(settings)
-    process = Process(kind.value)
-    with asked_worker(address, graph, settings, instance, process, facts, stuck_seconds) as asked:
-        yield asked
+    return observed_worker(context, Process(kind.value), _turn_seconds(context.settings))
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
@@ -350,43 +337,29 @@ def _require_tables(graph: Graph, settings: Settings) -> None:
         require_tables(graph, settings)
 
 
-def _persister(
-    graph: Graph,
-    settings: Settings,
-    instance: str,
-    facts: Facts,
-    on_round: Callable[[WorkerCounts], None],
-    asked: AskedWorker | None,
-) -> PersisterWorker:
+def _table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], None]) -> TableWriter:
     # Import the database driver only for table writers.
-    from eosframework.runtime.table_writer import persister_worker
+    from eosframework.runtime.table_writer import table_writer
 
-    statistics = asked.statistics if asked else None
-    return persister_worker(graph, settings, instance, facts, on_round, statistics)
+    return table_writer(context, on_round)
 
 
-def _ledger(
-    graph: Graph, settings: Settings, registry: Registry, admin: ClusterAdmin
-) -> RegistryLedger:
-    exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
+def _ledger(context: WorkerContext) -> RegistryLedger:
+    graph, worker = context.graph, context.settings.worker
+    exactly_once = worker.guarantee is Guarantee.EXACTLY_ONCE
     ledger = RegistryLedger if exactly_once else UnmarkedLedger
     return ledger(
         graph.application,
-        registry,
-        settings.worker.start,
+        context.control_topic,
+        worker.start,
         graph.whole_topics,
-        members=lambda: admin.describe_group(graph.application).client_ids,
+        members=lambda: context.admin.describe_group(graph.application).client_ids,
     )
 
 
-def _outputs(
-    graph: Graph,
-    settings: Settings,
-    facts: Facts,
-    log: KafkaInputLog,
-    asked: AskedWorker | None,
-) -> KafkaOutputs | AtLeastOnceOutputs:
-    properties = producer_client(settings, facts.output_limits(graph))
+def _outputs(context: WorkerContext, log: KafkaInputLog) -> KafkaOutputs | AtLeastOnceOutputs:
+    graph, settings = context.graph, context.settings
+    properties = producer_client(settings, context.facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
@@ -396,11 +369,11 @@ def _outputs(
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
         assume_transaction_verification=settings.kafka.assume_transaction_verification,
         topics=written_topics(graph),
-        statistics=asked.statistics if asked else None,
+        statistics=context.statistics,
     )
 
 
-def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
+def _control_topic(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
     factor = settings.topics.replication_factor
     return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
 

@@ -25,20 +25,20 @@ class RowMaker:
     """Makes the rows of one topic.
 
     Args:
-        persister: the table sink: a topic, its serdes and its tables.
+        sink: a topic, its serdes and its tables.
     """
 
-    def __init__(self, persister: Persister) -> None:
+    def __init__(self, sink: Persister) -> None:
         self.skipped = 0
         self.dead_letters = 0
-        self._persister = persister
-        self._decode_key = _decoder(persister.key)
-        self._decode_value = _decoder(persister.value)
-        self._takes_maps = all(table.row is None for table in persister.tables)
+        self._sink = sink
+        self._decode_key = _decoder(sink.key)
+        self._decode_value = _decoder(sink.value)
+        self._takes_maps = all(table.row is None for table in sink.tables)
 
     def empty(self, claim: Claim, next_offset: int) -> Batch:
         """Return a batch without rows."""
-        return Batch(claim, next_offset, [TableRows(table) for table in self._persister.tables])
+        return Batch(claim, next_offset, [TableRows(table) for table in self._sink.tables])
 
     def add(self, messages: Sequence[Message], batch: Batch) -> None:
         """Add the rows of messages, in offset order.
@@ -69,7 +69,7 @@ class RowMaker:
             try:
                 value = self._decode_value(message.value())
             except raised_by_functions() as error:
-                self._give_up(self._persister.on_error, "", message, error, batch)
+                self._give_up(self._sink.on_error, "", message, error, batch)
             else:
                 self._add_values([message], [value], batch)
 

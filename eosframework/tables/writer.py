@@ -63,7 +63,7 @@ that another application with the same name writes to the database."""
 
 
 @dataclass(frozen=True, slots=True)
-class PersisterOptions:
+class TableWriterOptions:
     """Options of a table writer; see the settings of the same names.
 
     Args:
@@ -82,19 +82,19 @@ class PersisterOptions:
     leave_on_stop: bool
 
 
-class PersisterWorker:
+class TableWriter:
     """Runs the cycle until `stop`.
 
     Args:
         application: the application's name.
-        persisters: the table sinks.
+        sinks: the table sinks.
         log: a consumer in the table writers' group, whose committed offsets are never read.
         store: the database.
         options: of the table writer.
         start: returns the start offsets of partitions that were never written.
         late: topics whose partitions start at their end.
-        tell_group: commits positions to the group, for lag monitoring only; called after each claim
-            and each write.
+        commit_to_group: commits positions to the group, for lag monitoring only; called after each
+            claim and each write.
         purger: deletes records of internal topics that are in the database; None: they stay.
         clock: monotonic, in seconds.
         on_round: called with the counts after each turn.
@@ -103,14 +103,14 @@ class PersisterWorker:
     def __init__(
         self,
         application: str,
-        persisters: Sequence[Persister],
+        sinks: Sequence[Persister],
         log: InputLog,
         store: RowStore,
-        options: PersisterOptions,
+        options: TableWriterOptions,
         *,
         start: Starts,
         late: Collection[str] = (),
-        tell_group: Callable[[Sequence[Position]], None],
+        commit_to_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
@@ -118,15 +118,15 @@ class PersisterWorker:
         self.counts = WorkerCounts()
         self.tasks: dict[TopicPartition, PartitionTask] = {}
         self._measures = Measures()
-        self._makers = {persister.topic: RowMaker(persister) for persister in persisters}
+        self._makers = {sink.topic: RowMaker(sink) for sink in sinks}
         self._log = log
         self._store = store
         self._options = options
         self._start = start
         self._late = late
-        self._tell_group = tell_group
+        self._commit_to_group = commit_to_group
         self._purger = purger
-        self._own_topics = {p.topic for p in persisters if p.sub_topology is not None}
+        self._internal_topics = {s.topic for s in sinks if s.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
         self._pace = CommitPace(
@@ -248,8 +248,9 @@ class PersisterWorker:
                 offset=offsets[claim.partition],
             )
         self._log.resume([task.partition for task in due])
-        if known := [claim for claim in claims if claim.next_offset is not None]:
-            self._tell([Position(*claim.partition, claim.next_offset) for claim in known])
+        known = [Position(*c.partition, c.next_offset) for c in claims if c.next_offset is not None]
+        if known:
+            self._publish_positions(known)
 
     def _with_starts(
         self, claims: Sequence[Claim], offsets: Mapping[TopicPartition, int]
@@ -341,13 +342,13 @@ class PersisterWorker:
             task.records = task.overtaken = 0
             task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
         self._measures.transaction_records.add(sum(batch.size for batch in batches))
-        self._tell([Position(*b.claim.partition, b.next_offset) for b in batches])
+        self._publish_positions([Position(*b.claim.partition, b.next_offset) for b in batches])
 
-    def _tell(self, positions: Sequence[Position]) -> None:
+    def _publish_positions(self, positions: Sequence[Position]) -> None:
         """Commit positions to the group for monitoring, and purge written internal records."""
-        self._tell_group(positions)
+        self._commit_to_group(positions)
         if self._purger is not None:
-            self._purger.committed([p for p in positions if p.topic in self._own_topics])
+            self._purger.committed([p for p in positions if p.topic in self._internal_topics])
 
     def _count(self, batch: Batch, records: int) -> None:
         """Count records and rows that are in the tables."""
