@@ -31,9 +31,8 @@ from eosframework.outbox.outbox_ports import (
     SentMessages,
 )
 from eosframework.outbox.refused_messages import Refusals, refusal_of
-from eosframework.outbox.relay import relay_id
+from eosframework.outbox.relay import RelayCounts, relay_id
 from eosframework.outbox.relay_position import Found, RelayPosition, fits
-from eosframework.outbox.relay_views import RelayCounts
 from eosframework.outbox.sharding import shard_of
 from eosframework.processing.ports import Commit, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.transaction.producing import produce_all

@@ -30,7 +30,8 @@ open transactions, and takes shards over again when the database is available.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -46,15 +47,12 @@ from eosframework.errors import (
     TransactionError,
     TransactionFatal,
 )
-from eosframework.outbox.cleaning import Cleaning
 from eosframework.outbox.outbox_ports import Backlog, Destinations, OutboxSource, PositionLog
 from eosframework.outbox.refused_messages import Refusals
 from eosframework.outbox.relay_position import Found, RelayPosition, refuse_other_history
 from eosframework.outbox.relay_recovery import ShardRecovery
-from eosframework.outbox.relay_views import RelayCounts, RelayView, together
-from eosframework.outbox.shard import Shard
-from eosframework.outbox.sharding import fair_share
-from eosframework.processing.measurements import Flow, Measures
+from eosframework.outbox.sharding import Shard, fair_share
+from eosframework.processing.measurements import Flow, Measured, Measures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId, registry_topic
 
@@ -71,6 +69,9 @@ commits send a backlog faster, so its messages do not become visible later."""
 BACKLOG_LOOK_SECONDS = 2.0
 """Age at which the reported backlog is read again."""
 
+CLEANING_STEP_SECONDS = 0.5
+"""Committed positions of a shard that are closer together than this are cleaned as one."""
+
 FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 5.0
 
@@ -86,6 +87,47 @@ class RelayOptions:
     poll_interval_seconds: float
     keep_seconds: float
     on_refused: OutboxRefusal = OutboxRefusal.SET_ASIDE
+
+
+@dataclass(slots=True)
+class RelayCounts:
+    """A relay's counters since its start.
+
+    Args:
+        unknown_outcomes: commits whose outcome was read from the control topic.
+        database_retries: sessions that were lost or could not begin.
+        refused: messages that were set aside.
+        unreadable: log entries with the outbox's prefix that are not valid messages.
+    """
+
+    messages: int = 0
+    commits: int = 0
+    aborts: int = 0
+    recycles: int = 0
+    fences: int = 0
+    unknown_outcomes: int = 0
+    database_retries: int = 0
+    refused: int = 0
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayView:
+    """A snapshot of a relay.
+
+    Args:
+        shards: the relay's shards, each with whether it is in service.
+        stands_by: other relays have all shards.
+        away: the unavailable system that the relay waits for; None: there is none.
+        backlog: of the relay's shards, when it was last read; None: not yet.
+    """
+
+    counts: RelayCounts
+    shards: Mapping[int, bool]
+    stands_by: bool
+    away: str | None
+    measured: Measured
+    backlog: Backlog | None
 
 
 def relay_id(name: str, shard: int) -> str:
@@ -132,7 +174,7 @@ class Relay:
         self._sleep = sleep
         self._on_turn = on_turn
         self._shards: dict[int, Shard] = {}
-        self._cleaning = Cleaning(options.keep_seconds, clock)
+        self._retention = _Retention(options.keep_seconds, clock)
         self._recovery = ShardRecovery(options.name, source, outputs, positions, self.counts, clock)
         self._connected = False
         self._has_run = False
@@ -291,7 +333,7 @@ class Relay:
             raise ClusterUnreachable(f"shards {numbers} were not taken over: {error}") from error
         for shard in opened:
             self._shards[shard.number] = shard
-            self._cleaning.committed(shard.number, shard.position)
+            self._retention.committed(shard.number, shard.position)
             self._has_run = True
             self._events.info(
                 "shard_assigned",
@@ -348,7 +390,7 @@ class Relay:
         for shard in shards:
             del self._shards[shard.number]
             self._recovery.forget(shard)
-            self._cleaning.forget(shard.number)
+            self._retention.forget(shard.number)
         if shards:
             self._outputs.close([shard.output for shard in shards])
 
@@ -424,7 +466,7 @@ class Relay:
                 continue
             self.counts.messages += shard.committed(over - began)
             self.counts.commits += 1
-            self._cleaning.committed(shard.number, shard.position)
+            self._retention.committed(shard.number, shard.position)
             if result.recycled:
                 recycled.append(shard)
         self._recovery.recycled(recycled)
@@ -435,12 +477,12 @@ class Relay:
             return
         self._backlog_at = self._clock() + BACKLOG_LOOK_SECONDS
         looks = [self._source.backlog(n, shard.read_to) for n, shard in self._shards.items()]
-        self._backlog = together(looks)
+        self._backlog = _total(looks)
 
     def _clean(self) -> bool:
         """Delete some messages whose retention ended (step 8); return whether none are left."""
         done = True
-        for number, position in self._cleaning.due():
+        for number, position in self._retention.due():
             shard = self._shards[number]
             failpoints.hit("relay.before_clean")
             more = self._source.clean(number, position)
@@ -449,5 +491,60 @@ class Relay:
             if more:
                 done = False
             else:
-                self._cleaning.done(number, position)
+                self._retention.done(number, position)
         return done
+
+
+class _Retention:
+    """Remembers committed positions until the messages before them may be deleted.
+
+    Args:
+        keep_seconds: retention of messages after they were sent.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, keep_seconds: float, clock: Callable[[], float]) -> None:
+        self._keep_seconds = keep_seconds
+        self._clock = clock
+        self._waiting: dict[int, deque[tuple[float, RelayPosition]]] = {}
+
+    def committed(self, shard: int, position: RelayPosition) -> None:
+        """Note a committed position."""
+        now = self._clock()
+        waiting = self._waiting.setdefault(shard, deque())
+        if len(waiting) > 1 and now - waiting[-2][0] < CLEANING_STEP_SECONDS:
+            waiting.pop()
+        waiting.append((now, position))
+
+    def due(self) -> list[tuple[int, RelayPosition]]:
+        """Return for each shard the newest position that is old enough."""
+        limit = self._clock() - self._keep_seconds
+        found: list[tuple[int, RelayPosition]] = []
+        for shard, waiting in self._waiting.items():
+            while len(waiting) > 1 and waiting[1][0] <= limit:
+                waiting.popleft()
+            if waiting and waiting[0][0] <= limit:
+                found.append((shard, waiting[0][1]))
+        return found
+
+    def done(self, shard: int, position: RelayPosition) -> None:
+        """Note that all messages up to a position are deleted."""
+        waiting = self._waiting[shard]
+        while waiting and waiting[0][1].through <= position.through:
+            waiting.popleft()
+
+    def forget(self, shard: int) -> None:
+        """Drop the positions of a shard that another relay takes over and cleans."""
+        self._waiting.pop(shard, None)
+
+
+def _total(backlogs: Sequence[Backlog]) -> Backlog:
+    """Return the backlog of all shards of a relay."""
+    messages = [found.messages for found in backlogs if found.messages is not None]
+    oldest = [found.oldest_seconds for found in backlogs if found.oldest_seconds is not None]
+    logs = [found.log_bytes for found in backlogs if found.log_bytes is not None]
+    return Backlog(
+        sum(messages) if messages else None,
+        max(oldest, default=None),
+        max(logs, default=None),
+    )

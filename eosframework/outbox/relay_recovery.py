@@ -39,7 +39,7 @@ from eosframework.errors import (
 )
 from eosframework.outbox.outbox_ports import OutboxSource, PositionLog
 from eosframework.outbox.relay_position import RelayPosition
-from eosframework.outbox.shard import Shard
+from eosframework.outbox.sharding import Shard
 from eosframework.processing.ports import TransactionalOutputs
 
 FENCES_IN_A_ROW = 3

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eosframework.application.control_topic import Registry
 from eosframework.application.start_checks import Facts
@@ -13,8 +14,25 @@ from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from eosframework.processing.stores.shared_stores import SharedStores
     from eosframework.processing.worker_views import WorkerView
-    from eosframework.runtime.http import Observed
+
+View = TypeVar("View")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Generic[View]):
+    """The parts of a process that the HTTP server reads.
+
+    Args:
+        statistics: of the process's Kafka clients.
+        shared: a worker's stores, readable from other threads.
+        turn: called each turn with a function that takes a snapshot.
+    """
+
+    statistics: ClientStatistics
+    shared: SharedStores
+    turn: Callable[[Callable[[], View]], None]
 
 
 @dataclass(frozen=True, slots=True)

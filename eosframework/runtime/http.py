@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic
 
 from eosframework.application.internal_topics import task_counts
 from eosframework.config import Settings
@@ -14,33 +12,17 @@ from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.monitoring.http.health import Health
 from eosframework.monitoring.http.http_server import serving
 from eosframework.monitoring.http.state_pages import StatePages
-from eosframework.monitoring.metrics.metric import Process
+from eosframework.monitoring.metrics.catalogue import Process
 from eosframework.monitoring.metrics.observer import (
     Identity,
-    View,
     relay_observer,
     tables_observer,
     transforms_observer,
 )
-from eosframework.outbox.relay_views import RelayView
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
-from eosframework.runtime.context import WorkerContext
-
-
-@dataclass(frozen=True, slots=True)
-class Observed(Generic[View]):
-    """The parts of a process that the HTTP server reads.
-
-    Args:
-        statistics: of the process's Kafka clients.
-        shared: a worker's stores, readable from other threads.
-        turn: called each turn with a function that takes a snapshot.
-    """
-
-    statistics: ClientStatistics
-    shared: SharedStores
-    turn: Callable[[Callable[[], View]], None]
+from eosframework.runtime.context import Observed, WorkerContext
 
 
 @contextmanager

@@ -21,9 +21,8 @@ from eosframework.operators.operator_ports import CommittedStore
 from eosframework.records import TopicPartition
 from eosframework.state.labels import StoreLabel
 from eosframework.state.memory import MemoryStore
-from eosframework.state.places import Found, application_directory, found, has_data
-from eosframework.state.query.layouts import Row
-from eosframework.state.query.stores import QueriedStore
+from eosframework.state.query.layouts import QueriedStore, Row
+from eosframework.state.store_directories import Found, application_directory, found, has_data
 from eosframework.state.store_reader import StoredTask, read_only
 
 

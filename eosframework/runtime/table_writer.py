@@ -24,7 +24,7 @@ from eosframework.postgres.tables.table_sink import PostgresRowStore
 from eosframework.processing.plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.context import WorkerContext
-from eosframework.tables.writer import TableWriter, TableWriterOptions
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 

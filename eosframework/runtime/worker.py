@@ -48,9 +48,9 @@ from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.worker import Worker
-from eosframework.runtime.context import WorkerContext
+from eosframework.runtime.context import Observed, WorkerContext
 from eosframework.runtime.ids import id_source
-from eosframework.tables.writer import TableWriter
+from eosframework.tables.write_cycle import TableWriter
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -58,7 +58,6 @@ from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
     from eosframework.processing.worker_views import WorkerView
-    from eosframework.runtime.http import Observed
 
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """Time for which taking partitions over is retried. It is less than max.poll.interval.ms, after
@@ -293,7 +292,7 @@ def _state(context: WorkerContext) -> LocalState | None:
     if not graph.global_tables and not any(part.stores for part in graph.sub_topologies):
         return None
     # Import stores only if the topology has some.
-    from eosframework.runtime.state import local_state
+    from eosframework.runtime.worker_state import local_state
 
     shared = context.observed.shared if context.observed else None
     topics = context.facts.topics
@@ -323,7 +322,7 @@ def _observed(
     if context.settings.worker.http_address is None:
         return nullcontext()
     # Import the server only if it is used.
-    from eosframework.monitoring.metrics.metric import Process
+    from eosframework.monitoring.metrics.catalogue import Process
     from eosframework.runtime.http import observed_worker
 
     return observed_worker(context, Process(kind.value), _turn_seconds(context.settings))

@@ -26,7 +26,7 @@ def state_backend(settings: StateSettings, application: str, slot: str) -> CopyB
     if settings.backend is StateBackendKind.MEMORY:
         return MemoryState()
     # Import RocksDB only for stores on disk.
-    from eosframework.state.rocks import RocksState
+    from eosframework.state.rocksdb_backend import RocksState
 
     return RocksState(settings, application, slot)
 

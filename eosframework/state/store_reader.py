@@ -15,10 +15,7 @@ from rocksdict import AccessType, Rdict
 
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.processing.stores.state_ports import StoreStats
-from eosframework.state import manifest
-from eosframework.state import rocksdb_errors as trouble
-from eosframework.state.column import Column
-from eosframework.state.database import family_name, measure, store_names
+from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import (
     STREAM_TIME,
     TASK,
@@ -27,8 +24,10 @@ from eosframework.state.labels import (
     decoded_time,
     store_key,
 )
-from eosframework.state.places import has_data
-from eosframework.state.tuning import LABELS, SharedMemory
+from eosframework.state.rocksdb_column import Column
+from eosframework.state.rocksdb_options import LABELS, SharedMemory
+from eosframework.state.rocksdb_stores import family_name, measure, store_names
+from eosframework.state.store_directories import has_data
 
 CACHE_BYTES = 32 * 2**20
 
@@ -143,7 +142,7 @@ def _open(directory: Path, own: str) -> StoredTask:
             is_undisturbed = manifest.sizes(directory) == before
             failed_undisturbed = failed_undisturbed + 1 if is_undisturbed else 0
             if failed_undisturbed >= FAILURES or time.monotonic() > give_up:
-                raise trouble.reading(directory, error) from error
+                raise rocksdb_errors.reading(directory, error) from error
         else:
             if manifest.sizes(directory) == before:
                 return task

@@ -13,7 +13,7 @@ import structlog
 
 from eosframework.errors import EosError, UserError
 from eosframework.monitoring.http.pages import Answer, NotServed, Page, Pages, Request, Text
-from eosframework.state.query.texts import as_json
+from eosframework.state.query.text_forms import as_json
 
 LARGEST_HEAD = 16_384
 """Largest request line with headers, in bytes."""

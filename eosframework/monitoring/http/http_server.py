@@ -1,4 +1,4 @@
-"""The HTTP server's listening socket and thread."""
+"""The HTTP server: its address, listening socket and thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import structlog
 
 from eosframework.errors import ConfigurationError
-from eosframework.monitoring.http.address import host_and_port
 from eosframework.monitoring.http.connections import Connections
 from eosframework.monitoring.http.exchange import Site
 from eosframework.monitoring.http.pages import Pages
@@ -74,3 +73,20 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the host and port of an address that `config` has checked."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def address_of_child(address: str, number: int) -> str:
+    """Return the address of one of a supervisor's children, which have consecutive ports.
+
+    Args:
+        address: of the first child; with port 0 each child takes any free port.
+        number: of the child, from 0.
+    """
+    host, _, port = address.rpartition(":")
+    return address if int(port) == 0 else f"{host}:{int(port) + number}"

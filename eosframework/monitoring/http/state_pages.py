@@ -17,9 +17,8 @@ from eosframework.monitoring.http.pages import Answer, NotServed, Request
 from eosframework.operators.expiry import unexpired
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.processing.stores.shared_stores import SharedStores, StoresGone
-from eosframework.state.query.layouts import Row
-from eosframework.state.query.stores import QueriedStore, queried_stores
-from eosframework.state.query.texts import key_of
+from eosframework.state.query.layouts import QueriedStore, Row, queried_stores
+from eosframework.state.query.text_forms import key_of
 from eosframework.topology.graph.graph import Graph
 
 DEFAULT_LIMIT = 100

@@ -2,7 +2,68 @@
 
 from __future__ import annotations
 
-from eosframework.monitoring.metrics.metric import EVERY, PRODUCERS, WORKERS, Kind, Metric, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eosframework.processing.measurements import Distributed
+
+PREFIX = "eosframework_"
+
+
+class Kind(StrEnum):
+    """Metric types of Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Process(StrEnum):
+    """Kinds of processes; each kind has its own set of metrics."""
+
+    TRANSFORMS = "transforms"
+    TABLES = "tables"
+    RELAY = "relay"
+
+
+WORKERS = (Process.TRANSFORMS, Process.TABLES)
+PRODUCERS = (Process.TRANSFORMS, Process.RELAY)
+EVERY = tuple(Process)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric.
+
+    Args:
+        name: without the prefix; ends in the unit, and in `_total` after that for a counter.
+        what: description in one sentence.
+        normal: the normal values.
+        otherwise: the next step if the values differ.
+        labels: in addition to `application`, which all metrics have.
+        told_by: the processes that expose the metric.
+    """
+
+    name: str
+    kind: Kind
+    what: str
+    normal: str
+    otherwise: str
+    labels: tuple[str, ...] = ()
+    told_by: tuple[Process, ...] = EVERY
+
+    @property
+    def full_name(self) -> str:
+        """The name in Prometheus, with the prefix."""
+        return PREFIX + self.name
+
+
+Value = float | Distributed
+
+Figures = Mapping[str, Sequence[tuple[tuple[str, ...], Value]]]
+"""Label values and value of each known metric, by the metric's name."""
+
 
 _TRANSFORMS = (Process.TRANSFORMS,)
 _TABLES = (Process.TABLES,)

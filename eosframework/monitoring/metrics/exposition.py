@@ -16,8 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from eosframework.monitoring.metrics.catalogue import METRICS
-from eosframework.monitoring.metrics.metric import Figures, Kind, Metric, Value
+from eosframework.monitoring.metrics.catalogue import METRICS, Figures, Kind, Metric, Value
 from eosframework.processing.measurements import Distributed
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4

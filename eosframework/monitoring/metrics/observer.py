@@ -16,16 +16,21 @@ from typing import Any, Generic, TypeVar
 from eosframework.kafka.client.statistics import ClientsSeen, ClientStatistics
 from eosframework.monitoring.http.health import Health, Reason
 from eosframework.monitoring.http.pages import Answer, Pages, Request, Text
+from eosframework.monitoring.metrics.catalogue import Figures, Process
 from eosframework.monitoring.metrics.exposition import CONTENT_TYPE, Exposition
-from eosframework.monitoring.metrics.figures import (
+from eosframework.monitoring.metrics.metric_values import (
     relay_figures,
     tables_figures,
     transforms_figures,
 )
-from eosframework.monitoring.metrics.metric import Figures, Process
-from eosframework.monitoring.metrics.reasons import OpenTransactions, relay_reasons, worker_reasons
-from eosframework.monitoring.metrics.task_status import relay_status, worker_status
-from eosframework.outbox.relay_views import RelayView
+from eosframework.monitoring.metrics.readiness import (
+    OpenTransactions,
+    relay_reasons,
+    relay_status,
+    worker_reasons,
+    worker_status,
+)
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.worker_views import WorkerView
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from eosframework.errors import ConfigurationError
 from eosframework.operators.binding import format_of
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.history import History
@@ -22,8 +23,9 @@ from eosframework.operators.windows.agenda import DATA
 from eosframework.operators.windows.closing import Alarm
 from eosframework.operators.windows.window_entries import MARK_KEY, START, Span, SpansFormat
 from eosframework.records import WindowResult
+from eosframework.serialization import references
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Store, SubTopology
+from eosframework.topology.graph.graph import Aggregate, Graph, Store, SubTopology
 from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.spec.window_spec import Window, WindowKind
@@ -292,3 +294,46 @@ def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, byt
 
 def _decoded(serde: Serde, data: bytes) -> Any:
     return data if serde.decode is None else serde.decode(data)
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedStore:
+    """A store with the layout of its entries.
+
+    Args:
+        sub_topology: name of its sub-topology; each of its tasks has a part of the store.
+    """
+
+    sub_topology: str
+    store: Store
+    layout: Layout
+
+    @property
+    def name(self) -> str:
+        """The store's name."""
+        return self.store.name
+
+
+def queried_stores(graph: Graph) -> dict[str, QueriedStore]:
+    """Return all stores of an application by name."""
+    return {
+        store.name: QueriedStore(part.name, store, layout_of(part, store))
+        for part in graph.sub_topologies
+        for store in part.stores
+    }
+
+
+def queried_store(graph: Graph, name: str) -> QueriedStore:
+    """Return a store of an application.
+
+    Raises:
+        ConfigurationError: the application has no such store.
+    """
+    stores = queried_stores(graph)
+    if name not in stores:
+        known = ", ".join(stores) or "none"
+        raise ConfigurationError(
+            f"application {graph.application!r} has no store {name!r}; its stores are {known}"
+            f"{references.closest(name, stores)}"
+        )
+    return stores[name]

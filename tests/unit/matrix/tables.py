@@ -13,7 +13,7 @@ from eosframework.errors import Overtaken
 from eosframework.records import Position, Record, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING
 from eosframework.tables.table_ports import Batch, Claim, Written
-from eosframework.tables.writer import TableWriter, TableWriterOptions
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.unit.matrix.faults import CURRENT, LOG, Faults, Killed, function_called
 from tests.unit.matrix.log import Log, PlannedInput

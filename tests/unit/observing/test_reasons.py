@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
-from eosframework.monitoring.metrics.reasons import OpenTransactions, relay_reasons, worker_reasons
-from eosframework.outbox.relay_views import RelayCounts, RelayView
+from eosframework.monitoring.metrics.readiness import (
+    OpenTransactions,
+    relay_reasons,
+    worker_reasons,
+)
+from eosframework.outbox.relay import RelayCounts, RelayView
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.worker_views import TaskView, WorkerView

@@ -12,7 +12,7 @@ from eosframework.process.signals import handled
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.serdes import JSON, STRING, Serde
 from eosframework.tables.table_ports import Batch, Written
-from eosframework.tables.writer import TableWriter, TableWriterOptions
+from eosframework.tables.write_cycle import TableWriter, TableWriterOptions
 from eosframework.topology.graph.graph import Function, Persister, Policy, TableMode, TableSink
 from tests.support.raising import RAISED, row
 from tests.unit.persisting.memory import MemoryStore

@@ -1,13 +1,14 @@
-"""Reasons that a process is not ready, from its snapshots."""
+"""Readiness and `/status` of a process, from its snapshots."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
 from eosframework.monitoring.http.health import Reason
-from eosframework.outbox.relay_views import RelayView
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import TopicPartition
@@ -102,3 +103,42 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
     names = list(names)
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
+    """Return a worker's tasks, each with its partitions' positions and lag."""
+    return {
+        "tasks": [
+            {
+                "task": task.name,
+                "state": task.state,
+                "partitions": [
+                    _partition_status(partition, offset, seen.ends.get(partition))
+                    for partition, offset in task.read_to.items()
+                ],
+            }
+            for task in view.tasks
+        ],
+        "records": view.counts.records,
+        "restoring": view.counts.restoring,
+    }
+
+
+def relay_status(view: RelayView, seen: ClientsSeen) -> Mapping[str, Any]:
+    """Return a relay's shards, each with whether it is in service."""
+    return {
+        "shards": {str(number): runs for number, runs in view.shards.items()},
+        "stands_by": view.stands_by,
+        "messages": view.counts.messages,
+    }
+
+
+def _partition_status(
+    partition: TopicPartition, read_to: int, ends: Ends | None
+) -> Mapping[str, Any]:
+    return {
+        "partition": str(partition),
+        "read_to": read_to,
+        "lag": None if ends is None else max(0, ends.stable - read_to),
+        "held_back": None if ends is None else max(0, ends.last - max(ends.stable, read_to)),
+    }

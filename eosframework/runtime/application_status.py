@@ -17,7 +17,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.kafka.consumer.range_reader import without_records
-from eosframework.monitoring.http.address import host_and_port
+from eosframework.monitoring.http.http_server import host_and_port
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group

@@ -10,9 +10,7 @@ from pathlib import Path
 from rocksdict import Rdict, WriteBatch
 
 from eosframework.processing.stores.state_ports import Changes, StoreIdentity, StoreStats
-from eosframework.state import manifest
-from eosframework.state import rocksdb_errors as trouble
-from eosframework.state.column import Column
+from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import (
     STREAM_TIME,
     StoreLabel,
@@ -21,7 +19,8 @@ from eosframework.state.labels import (
     store_key,
 )
 from eosframework.state.manifest import Manifest
-from eosframework.state.tuning import LABELS, Setup
+from eosframework.state.rocksdb_column import Column
+from eosframework.state.rocksdb_options import LABELS, Setup
 
 _STORE = "store."
 
@@ -160,7 +159,7 @@ class RocksTaskStores:
             column = database.create_column_family(family, self._setup.store)
             self._families[name] = database.get_column_family_handle(family)
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
         self._columns[name].replace(column)
 
     def stats(self) -> list[StoreStats]:
@@ -178,7 +177,7 @@ class RocksTaskStores:
             for column in self._columns.values():
                 column.start_flush()
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
 
     def close(self) -> None:
         """Close the database; another process may open it."""
@@ -199,7 +198,7 @@ class RocksTaskStores:
         try:
             self._open().write(batch)
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
 
     def _next_labels(
         self, positions: Mapping[str, int], written_at: float

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from eosframework.state import rocksdb_errors as trouble
+from eosframework.state import rocksdb_errors
 
 FIRST_CHUNK = 16
 LARGEST_CHUNK = 512
@@ -38,7 +38,7 @@ class Column:
         try:
             return self._get(key)
         except Exception as error:
-            raise trouble.reading(self._directory, error) from error
+            raise rocksdb_errors.reading(self._directory, error) from error
 
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
@@ -126,7 +126,7 @@ class _Cursor:
         try:
             iterator.status()
         except Exception as error:
-            raise trouble.reading(self._directory, error) from error
+            raise rocksdb_errors.reading(self._directory, error) from error
 
 
 def _bounded(last: bytes | None) -> ReadOptions | None:

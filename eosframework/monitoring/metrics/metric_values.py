@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from eosframework.kafka.client.statistics import ClientsSeen
-from eosframework.monitoring.metrics.metric import Figures, Value
-from eosframework.outbox.relay_views import RelayView
+from eosframework.monitoring.metrics.catalogue import Figures, Value
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Measured
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats

@@ -37,6 +37,7 @@ from eosframework.errors import (
     EosError,
     InstanceFenced,
     Overtaken,
+    PositionLost,
     RecordFailed,
     RowRefused,
     SchemasAway,
@@ -48,7 +49,6 @@ from eosframework.processing.ports import Fetched, InputLog, Purger
 from eosframework.processing.transaction.commit_interval import CommitPace
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.claims import Starts, offsets_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch, Claim, RowStore
 from eosframework.tables.table_task import PartitionTask, TaskState
@@ -60,6 +60,9 @@ BACKOFF_SECONDS = 0.2
 OVERTAKEN_IN_A_ROW = 3
 """Number of times that a partition may be overtaken without a write in between. More of them mean
 that another application with the same name writes to the database."""
+
+StartOffsets = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""Returns the start offsets of partitions that were never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class TableWriter:
         store: RowStore,
         options: TableWriterOptions,
         *,
-        start: Starts,
+        start: StartOffsets,
         late: Collection[str] = (),
         commit_to_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
@@ -229,7 +232,7 @@ class TableWriter:
         try:
             claims = self._store.claim([task.partition for task in due])
             failpoints.hit("persister.after_claim")
-            offsets = offsets_of(claims, self._log, self._start)
+            offsets = _offsets_of(claims, self._log, self._start)
             claims = self._with_starts(claims, offsets)
         except (DatabaseAway, Overtaken, TransactionError) as error:
             self._claim_later(due, error)
@@ -452,3 +455,44 @@ class TableWriter:
         self._log.close(leave=self._options.leave_on_stop)
         if self._purger is not None:
             self._purger.close()
+
+
+def _offsets_of(
+    claims: Sequence[Claim], log: InputLog, start: StartOffsets
+) -> dict[TopicPartition, int]:
+    """Return the offsets at which claimed partitions resume or start.
+
+    Args:
+        claims: the partitions' positions in the database.
+        log: gives the bounds of the partitions' logs.
+        start: gives the start offsets of partitions that were never written.
+
+    Raises:
+        PositionLost: the log no longer contains the next offset.
+        TransactionError: the brokers did not answer.
+    """
+    partitions = [claim.partition for claim in claims]
+    firsts, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)
+    new = [claim.partition for claim in claims if claim.next_offset is None]
+    offsets = dict(start(new)) if new else {}
+    for claim in claims:
+        if claim.next_offset is None:
+            continue
+        first, end = firsts[claim.partition], ends[claim.partition]
+        if not first <= claim.next_offset <= end:
+            raise _position_lost(claim.partition, claim.next_offset, first, end)
+        offsets[claim.partition] = claim.next_offset
+    return offsets
+
+
+def _position_lost(partition: TopicPartition, position: int, first: int, end: int) -> PositionLost:
+    if position < first:
+        place, consequence, there = f"begins at {first}", "the offsets between are gone", first
+    else:
+        place, there = f"ends at {end}", end
+        consequence = "it was cut short, and what comes next may be other records"
+    return PositionLost(
+        f"{partition}: the database holds what comes before offset {position}, and the log "
+        f"{place}: {consequence}. To go on from there, stop all workers and run: eosframework "
+        f"positions set APP --tables '{partition}={there}'"
+    )

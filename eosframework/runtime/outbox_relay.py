@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -23,19 +23,15 @@ from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
 from eosframework.outbox.reconciliation import Reconciler
-from eosframework.outbox.relay import Relay, RelayOptions, relay_id
-from eosframework.outbox.relay_views import RelayCounts
+from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions, RelayView, relay_id
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.signals import requests
 from eosframework.process.watchdog import Watchdog
+from eosframework.runtime.context import Observed
 from eosframework.txnid import registry_topic
-
-if TYPE_CHECKING:
-    from eosframework.outbox.relay_views import RelayView
-    from eosframework.runtime.http import Observed
 
 QUEUE_KILOBYTES = 32_768
 """Size of a producer's queue, which limits the memory that a backlog uses."""

@@ -28,7 +28,7 @@ from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.records import Position, TopicPartition
-from eosframework.state.places import Found, application_directory, found, remove
+from eosframework.state.store_directories import Found, application_directory, found, remove
 from eosframework.topology.evolution import RecordedTopology
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import changelog_topic, tables_group
