@@ -38,7 +38,7 @@ def relay_outbox(
     end_when_asked()
     from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.relay import run_relay
+    from eosframework.runtime.outbox_relay import run_relay
 
     settings = load_settings(config, assignments)
     configure_logs(settings.log)
@@ -106,7 +106,7 @@ def reconcile(
     from eosframework.config import load_settings
     from eosframework.errors import ConfigurationError
     from eosframework.process.logs import configure_logs
-    from eosframework.runtime.relay import reconciler
+    from eosframework.runtime.outbox_relay import reconciler
 
     if uncertain not in (None, "send", "skip"):
         raise ConfigurationError(f"--uncertain {uncertain!r}: expected send or skip")

@@ -29,7 +29,7 @@ from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output, TransactionalOutput, TransactionalOutputs
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.records import TopicPartition
-from eosframework.runtime.state import local_state
+from eosframework.runtime.worker_state import local_state
 from eosframework.topology.graph.graph import Graph, Lookup, SubTopology
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId

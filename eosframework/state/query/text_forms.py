@@ -1,4 +1,4 @@
-"""Keys as users write them, and keys and values as JSON has them."""
+"""Keys as text, and keys and values as JSON."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Store
 
 HEXADECIMAL = "0x"
-"""What exact bytes begin with, where text would not do."""
+"""Prefix of hexadecimal digits for bytes that are not text."""
 
 
 def key_of(store: Store, text: str) -> bytes:
-    """Return the encoded key that `text` means.
+    """Return a key, encoded by the store's serde.
 
-    `0x` and hexadecimal digits are the bytes themselves, where keys are not text.
+    Unless the keys are strings, `0x` and hexadecimal digits give the encoded bytes directly.
 
     Args:
-        store: whose serde the key has.
-        text: of a key: text or a number as it is, anything else as JSON.
+        store: of the key.
+        text: a string or a number as it is, any other key as JSON.
 
     Raises:
-        ConfigurationError: the serde has no such key.
+        ConfigurationError: the serde cannot encode the key.
     """
     serde = store.key
     try:
@@ -35,24 +35,24 @@ def key_of(store: Store, text: str) -> bytes:
         return _encoded(serde, _parsers(serde)(text))
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigurationError(
-            f"{text!r} is no key of store {store.name!r}, whose keys are {serde.name}: {error}; "
-            f"write it as JSON has it, or its bytes as 0x and hexadecimal digits"
+            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
+            f"write it as JSON, or its bytes as 0x and hexadecimal digits"
         ) from error
 
 
 def key_text(store: Store, key: Any) -> str:
-    """Return a key as a user would write it."""
+    """Return a key as text that `key_of` accepts."""
     shown = plain(key) if isinstance(key, bytes) else key
     return shown if isinstance(shown, str) else as_json(shown).decode()
 
 
 def as_json(content: Any) -> bytes:
-    """Return JSON; bytes that are no UTF-8 become `0x` and hexadecimal digits."""
+    """Return JSON; bytes that are not UTF-8 become `0x` and hexadecimal digits."""
     return orjson.dumps(content, default=plain, option=orjson.OPT_NON_STR_KEYS)
 
 
 def plain(value: Any) -> Any:
-    """Return what stands for a value that JSON does not know."""
+    """Return the JSON representation of a value of another type."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, bytes):

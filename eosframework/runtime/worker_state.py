@@ -1,4 +1,4 @@
-"""Composition of state: settings and a graph become stores on this machine and their changelogs."""
+"""Composition of a worker's state: its stores on this machine and their changelogs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from eosframework.state.memory import MemoryState
 from eosframework.topology.graph.graph import Graph
 
 HELD_SHARE = 1.5
-"""How long an open transaction in a changelog is waited for, in transaction timeouts: brokers end
-one of this application's own within one, and their look at the clock, unless it hangs."""
+"""Longest wait for an open transaction in a changelog, in transaction timeouts. Brokers end an
+application's transaction within one timeout and the interval of their check, unless it hangs."""
 
 
 def local_state(
@@ -34,37 +34,25 @@ def local_state(
     admin: ClusterAdmin,
     shared: SharedStores | None = None,
 ) -> LocalState:
-    """Return the state of a worker's tasks, where there is any.
+    """Return the state of a worker's tasks.
 
     Args:
         graph: of the application.
         settings: of the worker.
-        instance: its name.
-        topics: every topic that the graph names, as it was found when the worker starts.
-        admin: asks the cluster.
-        shared: lets other threads read the stores; None: nobody does.
+        instance: the worker's instance name.
+        topics: metadata of every topic in the graph, read at the worker's start.
+        admin: sends requests to the cluster.
+        shared: lets other threads read the stores; None: no other thread does.
 
     Raises:
         ConfigurationError: the directory cannot be used.
     """
-    stores = {
-        part.name: [
-            StoreIdentity(store.name, topics[store.changelog].topic_id, LAYOUT)
-            for store in part.stores
-        ]
-        for part in graph.sub_topologies
-        if part.stores
-    }
-    kept = [
-        _tombstones_kept_seconds(topics[store.changelog])
-        for part in graph.sub_topologies
-        for store in part.stores
-    ]
-    partitions = {name: topic.partitions for name, topic in topics.items()}
-    kept_seconds = min(kept, default=TOMBSTONES_KEPT_SECONDS)
     log = KafkaChangelogs(settings.kafka, admin)
     backend = state_backend(settings.state, graph.application, instance)
+    partitions = {name: topic.partitions for name, topic in topics.items()}
     tasks = task_counts(graph, partitions)
+    stores = _stores(graph, topics)
+    kept_seconds = _tombstones_kept_seconds(graph, topics)
     copies = StandbyPlan(
         instance,
         settings.state.standby_copies,
@@ -74,15 +62,12 @@ def local_state(
         kept_seconds,
         settings.worker.partitions_per_producer,
     )
+    held_seconds = HELD_SHARE * settings.worker.transaction_timeout_seconds
     return LocalState(
         backend,
         stores,
         tasks,
-        Restoring(
-            log,
-            kept_seconds,
-            held_seconds=HELD_SHARE * settings.worker.transaction_timeout_seconds,
-        ),
+        Restoring(log, kept_seconds, held_seconds=held_seconds),
         shared,
         _global_tables(graph, partitions, log),
         MemoryState(),
@@ -91,12 +76,24 @@ def local_state(
     )
 
 
+def _stores(graph: Graph, topics: Mapping[str, TopicFacts]) -> dict[str, list[StoreIdentity]]:
+    """Return the identities of the stores of each sub-topology that has some."""
+    return {
+        part.name: [
+            StoreIdentity(store.name, topics[store.changelog].topic_id, LAYOUT)
+            for store in part.stores
+        ]
+        for part in graph.sub_topologies
+        if part.stores
+    }
+
+
 def _standby(
     plan: StandbyPlan, settings: Settings, group: str, backend: CopyBackend, log: KafkaChangelogs
 ) -> Standby | None:
     if not plan.copies:
         return None
-    # Whoever keeps no copies asks nobody.
+    # Import the client only for standby copies.
     from eosframework.kafka.admin.group_members import KafkaGroupLook
 
     return Standby(plan, backend, log, KafkaGroupLook(settings.kafka, group))
@@ -109,7 +106,12 @@ def _global_tables(
     return GlobalTables(log, {t: partitions[t] for t in topics}) if topics else None
 
 
-def _tombstones_kept_seconds(changelog: TopicFacts) -> float:
-    values = changelog.values
-    kept = None if values is None else values.get("delete.retention.ms")
-    return TOMBSTONES_KEPT_SECONDS if kept is None else int(kept) / 1000
+def _tombstones_kept_seconds(graph: Graph, topics: Mapping[str, TopicFacts]) -> float:
+    """Return the shortest `delete.retention.ms` of the changelogs, in seconds."""
+    kept = [
+        (topics[store.changelog].values or {}).get("delete.retention.ms")
+        for part in graph.sub_topologies
+        for store in part.stores
+    ]
+    known = [TOMBSTONES_KEPT_SECONDS if ms is None else int(ms) / 1000 for ms in kept]
+    return min(known, default=TOMBSTONES_KEPT_SECONDS)

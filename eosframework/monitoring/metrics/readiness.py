@@ -1,31 +1,32 @@
-"""Why a process is not ready, from what is to be seen of it."""
+"""Readiness and `/status` of a process, from its snapshots."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from eosframework.kafka.client.statistics import ClientsSeen, Ends
 from eosframework.monitoring.http.health import Reason
-from eosframework.outbox.relay_views import RelayView
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import TopicPartition
 
 _WAITING = {
-    TaskState.ASSIGNED.value: ("restoring", "wait for their state"),
-    TaskState.RECOVERING.value: ("recovering", "take their transactional id again"),
-    TaskState.FENCED.value: ("fenced", "were fenced, and wait to see whether another has them"),
+    TaskState.ASSIGNED.value: ("restoring", "restore their state"),
+    TaskState.RECOVERING.value: ("recovering", "init their transactional id again"),
+    TaskState.FENCED.value: ("fenced", "were fenced, and may have a successor"),
     "unclaimed": ("unclaimed", "are not claimed in the database yet"),
 }
 
 
 class OpenTransactions:
-    """Tells partitions in which somebody's open transaction has stood in the way for long.
+    """Detects partitions whose last stable offset an open transaction has held back for long.
 
     Args:
-        limit_seconds: a transaction that is well ends sooner.
-        clock: seconds, monotonic.
+        limit_seconds: time in which a healthy transaction ends.
+        clock: monotonic, in seconds.
     """
 
     def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,11 +37,11 @@ class OpenTransactions:
     def look(
         self, read_to: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Ends]
     ) -> dict[TopicPartition, float]:
-        """Return the partitions that are held up, with the seconds since when.
+        """Return the seconds for which partitions have been held back, if beyond the limit.
 
         Args:
-            read_to: how far each partition is read.
-            ends: of these partitions, and perhaps others.
+            read_to: next offset to read, by partition.
+            ends: last stable offset and end offset, by partition.
         """
         now = self._clock()
         waiting = {
@@ -61,15 +62,15 @@ class OpenTransactions:
 
 
 def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions) -> list[Reason]:
-    """Return why a worker is not ready."""
+    """Return the reasons that a worker is not ready."""
     reasons: list[Reason] = []
     if not view.was_assigned:
-        reasons.append(Reason("unassigned", "the group has not told yet which partitions it has"))
+        reasons.append(Reason("unassigned", "the group has not assigned partitions yet"))
     if view.away is not None:
-        reasons.append(Reason("away", view.away))
+        reasons.append(Reason("unavailable", view.away))
     for state, (code, what) in _WAITING.items():
         if names := [task.name for task in view.tasks if task.state == state]:
-            left = f"; {view.counts.restoring} records of changelogs are left"
+            left = f"; {view.counts.restoring} changelog records are left"
             listed = _listed(names)
             reasons.append(Reason(code, f"{listed} {what}{left if code == 'restoring' else ''}"))
     read_to = {p: offset for task in view.tasks for p, offset in task.read_to.items()}
@@ -87,14 +88,14 @@ def worker_reasons(view: WorkerView, seen: ClientsSeen, open_: OpenTransactions)
 
 
 def relay_reasons(view: RelayView, seen: ClientsSeen) -> list[Reason]:
-    """Return why a relay is not ready; one that stands by is."""
+    """Return the reasons that a relay is not ready; a standby relay is ready."""
     reasons: list[Reason] = []
     if view.away is not None:
-        reasons.append(Reason("away", view.away))
+        reasons.append(Reason("unavailable", view.away))
     elif not view.shards and not view.stands_by:
         reasons.append(Reason("unassigned", "no shard was taken over yet"))
     if out := [f"shard {number}" for number, runs in view.shards.items() if not runs]:
-        reasons.append(Reason("recovering", f"{_listed(out)} take their transactional id again"))
+        reasons.append(Reason("recovering", f"{_listed(out)} init their transactional id again"))
     return reasons
 
 
@@ -102,3 +103,42 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
     names = list(names)
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def worker_status(view: WorkerView, seen: ClientsSeen) -> Mapping[str, Any]:
+    """Return a worker's tasks, each with its partitions' positions and lag."""
+    return {
+        "tasks": [
+            {
+                "task": task.name,
+                "state": task.state,
+                "partitions": [
+                    _partition_status(partition, offset, seen.ends.get(partition))
+                    for partition, offset in task.read_to.items()
+                ],
+            }
+            for task in view.tasks
+        ],
+        "records": view.counts.records,
+        "restoring": view.counts.restoring,
+    }
+
+
+def relay_status(view: RelayView, seen: ClientsSeen) -> Mapping[str, Any]:
+    """Return a relay's shards, each with whether it is in service."""
+    return {
+        "shards": {str(number): runs for number, runs in view.shards.items()},
+        "stands_by": view.stands_by,
+        "messages": view.counts.messages,
+    }
+
+
+def _partition_status(
+    partition: TopicPartition, read_to: int, ends: Ends | None
+) -> Mapping[str, Any]:
+    return {
+        "partition": str(partition),
+        "read_to": read_to,
+        "lag": None if ends is None else max(0, ends.stable - read_to),
+        "held_back": None if ends is None else max(0, ends.last - max(ends.stable, read_to)),
+    }

@@ -1,4 +1,4 @@
-"""How a running application is doing: by Kafka itself, and by workers that answer over HTTP."""
+"""The status of a running application, read from Kafka or from a process's `/status`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupMember
 from eosframework.kafka.consumer.range_reader import without_records
-from eosframework.monitoring.http.address import host_and_port
+from eosframework.monitoring.http.http_server import host_and_port
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
@@ -25,18 +25,19 @@ from eosframework.txnid import tables_group
 ASK_SECONDS = 10.0
 
 MARKERS = 1000
-"""Of a partition that lags by more it is not asked whether there are records among them."""
+"""Largest lag of a partition for which the unread offsets are checked for records. Markers of
+transactions also occupy offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStanding:
-    """How far a partition is.
+    """The progress of a partition.
 
     Args:
-        committed: the group's offset; None: there is none.
-        lag: offsets up to the last stable one behind it; those of markers between records count as
-            well. 0: a `read_committed` reader sees no record there.
-        held_back: offsets behind the last stable one, of somebody's open transaction.
+        committed: the group's committed offset; None: there is none.
+        lag: unread offsets up to the last stable offset, including those of markers between
+            records. 0: a `read_committed` reader sees no further record.
+        held_back: offsets beyond the last stable offset, held back by an open transaction.
     """
 
     partition: str
@@ -47,10 +48,10 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True)
 class TaskStanding:
-    """How a task is doing.
+    """The progress of a task.
 
     Args:
-        owner: the member that has it; None: nobody has.
+        owner: the member that it is assigned to; None: it is not assigned.
     """
 
     task: str
@@ -60,21 +61,21 @@ class TaskStanding:
 
     @property
     def lag(self) -> int:
-        """Over all source partitions."""
+        """Lag of all source partitions."""
         return sum(partition.lag for partition in self.partitions)
 
     @property
     def held_back(self) -> int:
-        """Over all source partitions."""
+        """Offsets held back in all source partitions."""
         return sum(partition.held_back for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """How an application is doing, as Kafka has it.
+    """The status of an application, read from Kafka.
 
     Args:
-        members: by what they do, `transforms` or `tables`.
+        members: members of the groups, by kind of worker: `transforms` or `tables`.
         jobs: backfill jobs of the application.
     """
 
@@ -86,7 +87,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Tasks that share a group."""
+    """The tasks of one consumer group."""
 
     process: str
     group: str
@@ -96,17 +97,17 @@ class _Part:
 def overview(
     graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: Registry
 ) -> Overview:
-    """Ask Kafka how an application is doing.
+    """Return the status of an application from Kafka.
 
     Args:
         graph: of the application.
-        settings: how to reach the cluster.
-        admin: asks the same one.
-        registry: of the application.
+        settings: of the cluster.
+        admin: sends requests to the same cluster.
+        registry: the application's control topic.
 
     Raises:
         ConfigurationError: a topic does not exist.
-        ClusterUnreachable: nobody answers.
+        ClusterUnreachable: no broker answered in time.
     """
     parts = list(_parts(graph, admin))
     members = {part.process: admin.describe_group(part.group).members for part in parts}
@@ -119,10 +120,10 @@ def overview(
 
 
 def asked(address: str) -> dict[str, Any]:
-    """Return what a process tells of itself at `/status`.
+    """Return a process's answer to `/status`.
 
     Raises:
-        ConfigurationError: nobody answers there, or somebody else.
+        ConfigurationError: there is no answer, or not one of eosframework.
     """
     try:
         connection = HTTPConnection(*host_and_port(address), timeout=ASK_SECONDS)

@@ -1,4 +1,4 @@
-"""Composition of a reset: what an application keeps for itself, in Kafka, here and in a database.
+"""Composition of a reset: removes an application's state in Kafka, on disk and in a database.
 
 Outputs, dead letters and tables stay as they are.
 """
@@ -28,7 +28,7 @@ from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.records import Position, TopicPartition
-from eosframework.state.places import Found, application_directory, found, remove
+from eosframework.state.store_directories import Found, application_directory, found, remove
 from eosframework.topology.evolution import RecordedTopology
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import changelog_topic, tables_group
@@ -38,13 +38,13 @@ BEGINNING, END = "beginning", "end"
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What a reset takes away, and where the application goes on.
+    """The state that a reset removes, and the positions at which the application resumes.
 
     Args:
-        kafka: what is in the cluster.
-        stores: directories of this machine.
-        rows: topics of the application's own whose positions the database has.
-        read_whole: tables among the sources: they are read from their beginning in any case.
+        kafka: the state in the cluster.
+        stores: directories on this machine.
+        rows: internal topics whose positions are in the database.
+        read_whole: sources that are tables, which are always read from their beginning.
     """
 
     kafka: KafkaReset
@@ -77,18 +77,19 @@ def plan_reset(
     registry: Registry,
     to: str | None = None,
 ) -> Reset:
-    """Return what a reset would do. Changes nothing.
+    """Return the plan of a reset. Changes nothing.
 
     Args:
         graph: of the application.
         settings: of its workers.
-        admin: asks the cluster.
-        registry: of the application.
-        to: where sources go on: beginning, end, or a time; None: as if it had never run.
+        admin: sends requests to the cluster.
+        registry: the application's control topic.
+        to: position of the sources: beginning, end, or a time; None: as if the application had
+            never run.
 
     Raises:
         ConfigurationError: `to` is none of these.
-        StartRefused: somebody is a member of its groups, or holds stores of this machine.
+        StartRefused: its groups have members, or a process on this machine holds its stores.
         ClusterUnreachable: no broker answered in time.
     """
     moment = _moment(to)
@@ -123,11 +124,11 @@ def plan_reset(
 def carry_out(
     reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
 ) -> None:
-    """Do what was planned; interrupted, it may be planned and done again.
+    """Execute a plan; after an interruption the reset may be planned and executed again.
 
     Raises:
-        StartRefused: somebody has become a member, or holds stores of this machine.
-        DatabaseUnusable: positions of tables could not be set.
+        StartRefused: its groups have members, or a process on this machine holds its stores.
+        DatabaseUnusable: positions of table sinks could not be set.
         TransactionError: an id could not be inited.
         ClusterUnreachable: no broker answered in time.
     """
@@ -136,7 +137,7 @@ def carry_out(
         for place in _places(graph, settings):
             remove(place)
     if reset.rows:
-        # Whoever fills no tables needs no driver of a database.
+        # Import the database driver only for table sinks.
         from eosframework.runtime.table_writer import forget_table_positions
 
         forget_table_positions(graph, settings, reset.rows)
@@ -144,7 +145,7 @@ def carry_out(
 
 
 def _own_topics(graph: Graph, registered: Registered, admin: ClusterAdmin) -> dict[str, TopicFacts]:
-    """Return the topics of the application's own, also of topologies that ran before."""
+    """Return the application's internal topics, also those of topologies that ran before."""
     names = set(own_topics(graph, {}))
     before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
     if before is not None:
@@ -195,14 +196,14 @@ def _offsets_at(
 
 
 def _moment(to: str | None) -> int | None:
-    """Return the time that is meant, in milliseconds since the epoch; None: it is none."""
+    """Return the time in milliseconds since the epoch; None: `to` is not a time."""
     if to in (None, BEGINNING, END):
         return None
     try:
         moment = datetime.fromisoformat(to)
     except ValueError:
         raise ConfigurationError(
-            f"--to {to!r} is no place to go on at; expected {BEGINNING}, {END}, or a time such as "
+            f"--to {to!r} is not a position; expected {BEGINNING}, {END}, or a time such as "
             f"2026-01-31 or 2026-01-31T06:00:00Z"
         ) from None
     if moment.tzinfo is None:

@@ -1,4 +1,4 @@
-"""The stores of one task in one RocksDB: a column family each, and one for their labels."""
+"""The stores of one task in one RocksDB database: a column family each, and one for labels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pathlib import Path
 from rocksdict import Rdict, WriteBatch
 
 from eosframework.processing.stores.state_ports import Changes, StoreIdentity, StoreStats
-from eosframework.state import manifest
-from eosframework.state import rocksdb_errors as trouble
-from eosframework.state.column import Column
+from eosframework.state import manifest, rocksdb_errors
 from eosframework.state.labels import (
     STREAM_TIME,
     StoreLabel,
@@ -21,23 +19,24 @@ from eosframework.state.labels import (
     store_key,
 )
 from eosframework.state.manifest import Manifest
-from eosframework.state.tuning import LABELS, Setup
+from eosframework.state.rocksdb_column import Column
+from eosframework.state.rocksdb_options import LABELS, Setup
 
 _STORE = "store."
 
 
 def family_name(store: str) -> str:
-    """Return the name of the column family that holds a store."""
+    """Return the name of a store's column family."""
     return f"{_STORE}{store}"
 
 
 def store_names(families: Sequence[str]) -> list[str]:
-    """Return the stores among column families."""
+    """Return the names of the stores among column families, sorted."""
     return sorted(name.removeprefix(_STORE) for name in families if name.startswith(_STORE))
 
 
 def drop_store(database: Rdict, store: str) -> None:
-    """Delete a store, its label first."""
+    """Delete a store's label, then its column family."""
     batch = WriteBatch(raw_mode=True)
     batch.set_default_column_family(database.get_column_family_handle(LABELS))
     del batch[store_key(store)]
@@ -46,7 +45,7 @@ def drop_store(database: Rdict, store: str) -> None:
 
 
 def measure(store: str, column: Column) -> StoreStats:
-    """Return how large a store is."""
+    """Return the size of a store."""
     return StoreStats(
         store,
         keys=column.number("estimate-num-keys"),
@@ -59,11 +58,11 @@ class RocksTaskStores:
     """All stores of one task; see `TaskStores`.
 
     Args:
-        directory: where they are.
-        database: opened with a column family for each of them.
-        setup: of the database.
-        stores: what they must have been made for.
-        labels: of those that were written before.
+        directory: of the database.
+        database: opened with a column family for each store.
+        setup: options of the database.
+        stores: the identities that are written to the labels.
+        labels: of stores that were written before.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class RocksTaskStores:
         }
 
     def store(self, name: str) -> Column:
-        """Return what one of them holds."""
+        """Return the entries of a store."""
         return self._columns[name]
 
     def position(self, name: str) -> int | None:
@@ -100,12 +99,12 @@ class RocksTaskStores:
         return None if label is None else label.position
 
     def written_at(self, name: str) -> float | None:
-        """Return when the store was last written, in seconds since the epoch."""
+        """Return the time of the store's last write, in seconds since the epoch; None: never."""
         label = self._written.get(name)
         return None if label is None else label.written_at
 
     def last_written_at(self) -> float:
-        """Return when any of the stores was last written; 0: never."""
+        """Return the time of the last write to any store, in seconds since the epoch; 0: never."""
         return max((label.written_at for label in self._written.values()), default=0.0)
 
     def write(
@@ -115,11 +114,11 @@ class RocksTaskStores:
         stream_time: int | None = None,
         whole_at: float | None = None,
     ) -> None:
-        """Apply changes and the positions behind them; see `TaskStores`.
+        """Apply changes and the positions that follow them; see `TaskStores`.
 
         Raises:
-            ValueError: a store is changed without a position behind it; nothing was applied.
-            StateUnwritable: the disk does not take it; nothing was applied.
+            ValueError: a store is changed without a position; nothing was applied.
+            StateUnwritable: the disk refuses the write; nothing was applied.
             StateDamaged: the files cannot be read; nothing was applied.
         """
         require_positions(changes, positions)
@@ -146,12 +145,12 @@ class RocksTaskStores:
         self.after_write()
 
     def clear(self, name: str) -> None:
-        """Forget a store's content and position.
+        """Delete a store's content and position.
 
-        A crash in between leaves content without a label, which is not used.
+        A crash in between leaves content without a label, which is discarded at the next start.
 
         Raises:
-            StateUnwritable: the disk does not take it.
+            StateUnwritable: the disk refuses the write.
         """
         family, database = family_name(name), self._open()
         try:
@@ -160,37 +159,37 @@ class RocksTaskStores:
             column = database.create_column_family(family, self._setup.store)
             self._families[name] = database.get_column_family_handle(family)
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
         self._columns[name].replace(column)
 
     def stats(self) -> list[StoreStats]:
-        """Return how large each store is."""
+        """Return the size of each store."""
         return [measure(name, column) for name, column in self._columns.items()]
 
     def buffered_bytes(self) -> int:
-        """Return how much was written and takes new writes in memory."""
+        """Return the size of all active memtables."""
         return sum(column.number("cur-size-active-mem-table") for column in self._columns.values())
 
     def start_flush(self) -> None:
-        """Begin to write what is in memory to files; the labels first: never ahead of the data."""
+        """Start to flush the memtables, the labels first."""
         try:
             self._open().flush(wait=False)
             for column in self._columns.values():
                 column.start_flush()
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
 
     def close(self) -> None:
-        """Give the stores up; another process may open them."""
+        """Close the database; another process may open it."""
         if self._database is None:
             return
         for column in self._columns.values():
             column.release()
-        # RocksDB closes when the last reference to it goes.
+        # RocksDB closes when the last reference to it is dropped.
         self._families.clear()
         del self._labels
         database, self._database = self._database, None
-        # What does not get into a file here is in the log of writes.
+        # Entries that are not flushed here are in the write-ahead log.
         with suppress(Exception):
             database.close()
         self.on_close()
@@ -199,7 +198,7 @@ class RocksTaskStores:
         try:
             self._open().write(batch)
         except Exception as error:
-            raise trouble.writing(self.directory, error) from error
+            raise rocksdb_errors.writing(self.directory, error) from error
 
     def _next_labels(
         self, positions: Mapping[str, int], written_at: float
@@ -216,7 +215,7 @@ class RocksTaskStores:
 
     def _open(self) -> Rdict:
         if self._database is None:
-            raise RuntimeError(f"the stores in {self.directory} were given up; open them again")
+            raise RuntimeError(f"the stores in {self.directory} are closed; open them again")
         return self._database
 
 

@@ -1,4 +1,4 @@
-"""One store of a database: a column family, read."""
+"""Reading a store: one column family of a RocksDB database."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from weakref import WeakSet
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from eosframework.state import rocksdb_errors as trouble
+from eosframework.state import rocksdb_errors
 
 FIRST_CHUNK = 16
 LARGEST_CHUNK = 512
 
 
 class Column:
-    """What one store holds.
+    """The entries of one store.
 
     Args:
         directory: of the database.
-        family: the column family.
+        family: the store's column family.
     """
 
     def __init__(self, directory: Path, family: Rdict) -> None:
@@ -38,12 +38,12 @@ class Column:
         try:
             return self._get(key)
         except Exception as error:
-            raise trouble.reading(self._directory, error) from error
+            raise rocksdb_errors.reading(self._directory, error) from error
 
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries with `first <= key < last` in the order of their bytes, as of now.
+        """Yield the entries with `first <= key < last` of a snapshot taken now, in byte order.
 
         Raises:
             StateDamaged: the files cannot be read.
@@ -53,19 +53,19 @@ class Column:
         return cursor.entries()
 
     def number(self, name: str) -> int:
-        """Return a figure that RocksDB keeps of it; `name` without its prefix."""
+        """Return an integer property of the column family; `name` is without `rocksdb.`."""
         return self._open().property_int_value(f"rocksdb.{name}") or 0
 
     def start_flush(self) -> None:
-        """Begin to write what is in memory to a file."""
+        """Start to flush the memtable to a file."""
         self._open().flush(wait=False)
 
     def replace(self, family: Rdict) -> None:
-        """Go on with another column family; scans that have begun are not affected."""
+        """Use another column family from now on; open scans are not affected."""
         self._family, self._get = family, family.get
 
     def release(self) -> None:
-        """Let the database go: it stays open as long as anything refers to it."""
+        """Drop all references to the database, which stays open while there are any."""
         self._family, self._get = None, _closed
         for cursor in list(self._cursors):
             cursor.release()
@@ -75,10 +75,10 @@ class Column:
 
 
 class _Cursor:
-    """A scan, at one point of the database's history.
+    """A scan over a snapshot of the store.
 
-    Entries are fetched in chunks: four calls for each of them cost less without a generator's
-    frame around them, and what waits to be yielded does not keep the database open.
+    Entries are fetched in chunks. The four calls per entry are cheaper outside of a generator's
+    frame, and entries that wait to be yielded do not keep the database open.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class _Cursor:
     ) -> None:
         self._directory = directory
         self._reverse = reverse
-        # rocksdict has no lower bound: its setter sets the upper one.
+        # rocksdict's setter of the lower bound sets the upper bound.
         self._first = first
-        # RocksDB keeps a pointer to this object's bytes.
+        # Keep a reference: RocksDB holds a pointer to this object's bytes.
         self._last = last
         self._iterator: RdictIter | None = family.iter(_bounded(last))
         if reverse:
@@ -97,14 +97,14 @@ class _Cursor:
             self._iterator.seek(first)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is left, and look at the end whether it was the end."""
+        """Yield the remaining entries; raise if the iterator stopped because of an error."""
         size = FIRST_CHUNK
         while chunk := self._chunk(size):
             yield from chunk
             size = min(2 * size, LARGEST_CHUNK)
 
     def release(self) -> None:
-        """End the scan; what is asked of it later fails."""
+        """End the scan; later reads raise."""
         self._iterator = None
 
     def _chunk(self, size: int) -> list[tuple[bytes, bytes]]:
@@ -122,11 +122,11 @@ class _Cursor:
         return chunk
 
     def _require_end(self, iterator: RdictIter) -> None:
-        """An iterator that cannot read on just stops; only its status tells."""
+        """Raise if the iterator stopped because of an error, which only its status shows."""
         try:
             iterator.status()
         except Exception as error:
-            raise trouble.reading(self._directory, error) from error
+            raise rocksdb_errors.reading(self._directory, error) from error
 
 
 def _bounded(last: bytes | None) -> ReadOptions | None:
@@ -138,4 +138,4 @@ def _bounded(last: bytes | None) -> ReadOptions | None:
 
 
 def _closed(*_: object) -> Any:
-    raise RuntimeError("the stores of this task were given up; open them again")
+    raise RuntimeError("the stores of this task are closed; open them again")

@@ -1,4 +1,4 @@
-"""From what is to be seen of a process to the values of its metrics."""
+"""Metric values from snapshots of a process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from eosframework.kafka.client.statistics import ClientsSeen
-from eosframework.monitoring.metrics.metric import Figures, Value
-from eosframework.outbox.relay_views import RelayView
+from eosframework.monitoring.metrics.catalogue import Figures, Value
+from eosframework.outbox.relay import RelayView
 from eosframework.processing.measurements import Measured
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.stores.state_ports import StoreStats
@@ -19,7 +19,7 @@ Labelled = Sequence[tuple[tuple[str, ...], Value]]
 def transforms_figures(
     view: WorkerView, seen: ClientsSeen, stores: Iterable[StoreStats]
 ) -> Figures:
-    """Return the values of a worker that transforms."""
+    """Return the values of a worker that runs transforms."""
     counts, measured = view.counts, view.measured
     return {
         **_reading(view, seen),
@@ -36,7 +36,7 @@ def transforms_figures(
 
 
 def tables_figures(view: WorkerView, seen: ClientsSeen) -> Figures:
-    """Return the values of a worker that fills tables."""
+    """Return the values of a table writer."""
     counts, measured = view.counts, view.measured
     return {
         **_reading(view, seen),
@@ -50,7 +50,7 @@ def tables_figures(view: WorkerView, seen: ClientsSeen) -> Figures:
 
 
 def relay_figures(view: RelayView, seen: ClientsSeen) -> Figures:
-    """Return the values of a relay."""
+    """Return the values of an outbox relay."""
     counts, measured = view.counts, view.measured
     states = Counter("running" if runs else "recovering" for runs in view.shards.values())
     figures: dict[str, Labelled] = {

@@ -1,26 +1,26 @@
-"""The persister's worker: one consumer, one database, a task for each partition.
+"""The table writer's cycle: one consumer, one database connection, one task per partition.
 
-    P1. claim: raise the epoch of a partition's position and read it, in one statement
-    P2. seek to it; a partition without one starts where the application starts. Is that its end, it
-        is written at once: the end is another one whenever it is asked for
-    P3. make rows of what is fetched
-    P4. write: rows, and each position where epoch and offset are still those of the claim, in
-        one database transaction
-    P5. decide what the outcome was
+    P1. claim: increment the epoch of a partition's position and read it, in one statement
+    P2. seek to the position; a partition without one starts where the application starts. If that
+        is the partition's end, the position is written at once, because the end moves
+    P3. fetch records and convert them to rows
+    P4. write rows and positions in one database transaction, which requires that each position's
+        epoch and offset are still those of the claim
+    P5. decide the outcome
 
     UNCLAIMED ──P1, P2──▶ RUNNING ──▶ CLOSED
-        ▲                    │
-        └── away, overtaken ─┘
+        ▲                        │
+        └ unavailable, overtaken ┘
 
-    written      go on; tell the group, which nobody reads but displays of lag
-    away         P1 again, with growing pauses: the claim waits for a transaction in doubt and so
-                 says how it ended
-    overtaken    nothing was written; the others' rows are written again without it. Claimed anew
-                 after two heartbeats if the partition is still here by then
-    refused      a row with `fail`: what comes before it is written, then the worker ends
+    written      continue; commit to the consumer group, for lag monitoring only
+    unavailable  P1 again with growing pauses: the claim waits for a transaction in doubt, so its
+                 result shows the outcome
+    overtaken    nothing was written; the other partitions' rows are written again without this
+                 one, which is claimed again after two heartbeats if it is still assigned
+    refused      a row with `fail`: the rows of earlier records are written, then the worker ends
 
-A position is read by nothing but the claim: while a COMMIT is in doubt a plain SELECT shows the
-value before it, and the same rows would be written twice.
+Only the claim reads a position. While a COMMIT is in doubt, a plain SELECT shows the previous
+value, and the same rows would be written twice.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from eosframework.errors import (
     EosError,
     InstanceFenced,
     Overtaken,
+    PositionLost,
     RecordFailed,
     RowRefused,
     SchemasAway,
@@ -48,7 +49,6 @@ from eosframework.processing.ports import Fetched, InputLog, Purger
 from eosframework.processing.transaction.commit_interval import CommitPace
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
-from eosframework.tables.claims import Starts, offsets_of
 from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch, Claim, RowStore
 from eosframework.tables.table_task import PartitionTask, TaskState
@@ -58,17 +58,22 @@ IDLE_SECONDS = 0.1
 SCHEMAS_PAUSE_SECONDS = 1.0
 BACKOFF_SECONDS = 0.2
 OVERTAKEN_IN_A_ROW = 3
-"""A partition overtaken this often without a write in between has a rival with the same name."""
+"""Number of times that a partition may be overtaken without a write in between. More of them mean
+that another application with the same name writes to the database."""
+
+StartOffsets = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""Returns the start offsets of partitions that were never written."""
 
 
 @dataclass(frozen=True, slots=True)
-class PersisterOptions:
-    """How a persister runs.
+class TableWriterOptions:
+    """Options of a table writer; see the settings of the same names.
 
     Args:
-        batch_rows: so many rows are written without waiting for the interval.
+        longest_interval_seconds: upper bound when a slow database stretches the commit interval.
+        batch_rows: number of rows that are written without waiting for the interval.
         heartbeat_interval_seconds: of the group; an overtaken partition waits for two.
-        longest_pause_seconds: between two attempts to reach a database that is away.
+        longest_pause_seconds: between two attempts to reach an unavailable database.
     """
 
     commit_interval_seconds: float
@@ -80,32 +85,35 @@ class PersisterOptions:
     leave_on_stop: bool
 
 
-class PersisterWorker:
-    """Runs the cycle until it is told to stop.
+class TableWriter:
+    """Runs the cycle until `stop`.
 
     Args:
-        persisters: what to carry.
-        log: a member of the persisters' group, whose committed offsets are never read.
+        application: the application's name.
+        sinks: the table sinks.
+        log: a consumer in the table writers' group, whose committed offsets are never read.
         store: the database.
-        tell_group: told how far the database is, after each claim and each write; may show it to
-            the group later or not at all.
-        purger: told how far the application's own topics are in the database; None: their records
-            stay.
-        start: of partitions that were never written: their first offsets, or their last.
-        late: topics whose partitions start at their last offset.
+        options: of the table writer.
+        start: returns the start offsets of partitions that were never written.
+        late: topics whose partitions start at their end.
+        commit_to_group: commits positions to the group, for lag monitoring only; called after each
+            claim and each write.
+        purger: deletes records of internal topics that are in the database; None: they stay.
+        clock: monotonic, in seconds.
+        on_round: called with the counts after each turn.
     """
 
     def __init__(
         self,
         application: str,
-        persisters: Sequence[Persister],
+        sinks: Sequence[Persister],
         log: InputLog,
         store: RowStore,
-        options: PersisterOptions,
+        options: TableWriterOptions,
         *,
-        start: Starts,
+        start: StartOffsets,
         late: Collection[str] = (),
-        tell_group: Callable[[Sequence[Position]], None],
+        commit_to_group: Callable[[Sequence[Position]], None],
         purger: Purger | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_round: Callable[[WorkerCounts], None] | None = None,
@@ -113,15 +121,15 @@ class PersisterWorker:
         self.counts = WorkerCounts()
         self.tasks: dict[TopicPartition, PartitionTask] = {}
         self._measures = Measures()
-        self._makers = {persister.topic: RowMaker(persister) for persister in persisters}
+        self._makers = {sink.topic: RowMaker(sink) for sink in sinks}
         self._log = log
         self._store = store
         self._options = options
         self._start = start
         self._late = late
-        self._tell_group = tell_group
+        self._commit_to_group = commit_to_group
         self._purger = purger
-        self._own_topics = {p.topic for p in persisters if p.sub_topology is not None}
+        self._internal_topics = {s.topic for s in sinks if s.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
         self._pace = CommitPace(
@@ -133,16 +141,16 @@ class PersisterWorker:
         self._was_assigned = False
         self._is_in_rebalance = False
         self._ends: dict[TopicPartition, int] | None = None
-        self._events = structlog.get_logger("eosframework.persister").bind(application=application)
+        self._events = structlog.get_logger("eosframework.tables").bind(application=application)
 
     def stop(self) -> None:
         """Ask the worker to write what is complete and return; safe in a signal handler."""
         self._stop = True
 
     def view(self) -> WorkerView:
-        """Return what there is to see of this worker now; on the main thread."""
+        """Return a snapshot for other threads; called on the main thread."""
         tasks = tuple(task.view() for task in self.tasks.values())
-        away = None if self._away_since is None else "the database is away"
+        away = None if self._away_since is None else "the database is unavailable"
         measured = self._measures.snapshot()
         return WorkerView(self._snapshot(), tasks, self._was_assigned, measured, away)
 
@@ -150,11 +158,11 @@ class PersisterWorker:
         """Consume and write until `stop`.
 
         Args:
-            until_caught_up: also stop once every partition this worker was given is read to
-                the end it had at the start.
+            until_caught_up: also stop once every assigned partition is read to the end that it
+                had at the start.
 
         Raises:
-            RunError: writing cannot go on; what was complete is written.
+            RunError: writing cannot continue; complete batches are written.
             InstanceFenced: another process keeps claiming this one's partitions.
         """
         topics = sorted(self._makers)
@@ -174,14 +182,14 @@ class PersisterWorker:
     # --- partitions come and go: called inside the consumer's callbacks -----------------
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Take partitions in, paused; they are claimed outside the callback (P1)."""
+        """Add partitions, paused; they are claimed outside the callback (P1)."""
         self._was_assigned, self._is_in_rebalance = True, False
         for partition in sorted(partitions):
             self.tasks[partition] = PartitionTask(partition, self._makers[partition.topic])
         return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Write what is complete and let partitions go."""
+        """Write complete batches and release the partitions."""
         self._is_in_rebalance = True
         leaving = [self.tasks[p] for p in partitions if p in self.tasks]
         failpoints.hit("persister.before_revoke")
@@ -189,7 +197,7 @@ class PersisterWorker:
         self._release(leaving, "partitions_revoked")
 
     def lost(self, partitions: list[TopicPartition]) -> None:
-        """Let partitions go without a write: another worker may own them already."""
+        """Release partitions without a write: another worker may own them already."""
         self._is_in_rebalance = True
         self._release([self.tasks[p] for p in partitions if p in self.tasks], "partitions_lost")
 
@@ -212,7 +220,7 @@ class PersisterWorker:
             self._on_round(self._snapshot())
 
     def _claim_due(self) -> None:
-        """Claim what has no claim, as soon as it may be tried (P1, P2)."""
+        """Claim the unclaimed partitions whose pause is over (P1, P2)."""
         now = self._clock()
         due = [
             task
@@ -224,7 +232,7 @@ class PersisterWorker:
         try:
             claims = self._store.claim([task.partition for task in due])
             failpoints.hit("persister.after_claim")
-            offsets = offsets_of(claims, self._log, self._start)
+            offsets = _offsets_of(claims, self._log, self._start)
             claims = self._with_starts(claims, offsets)
         except (DatabaseAway, Overtaken, TransactionError) as error:
             self._claim_later(due, error)
@@ -243,16 +251,17 @@ class PersisterWorker:
                 offset=offsets[claim.partition],
             )
         self._log.resume([task.partition for task in due])
-        if known := [claim for claim in claims if claim.next_offset is not None]:
-            self._tell([Position(*claim.partition, claim.next_offset) for claim in known])
+        known = [Position(*c.partition, c.next_offset) for c in claims if c.next_offset is not None]
+        if known:
+            self._publish_positions(known)
 
     def _with_starts(
         self, claims: Sequence[Claim], offsets: Mapping[TopicPartition, int]
     ) -> list[Claim]:
-        """Write where partitions start that start at their end, and return the claims with it.
+        """Write the positions of partitions that start at their end; return the updated claims.
 
         Raises:
-            DatabaseAway, Overtaken: claim again, which tells what is written.
+            DatabaseAway, Overtaken: claim again, which shows whether they are written.
         """
         kept = [
             claim
@@ -266,7 +275,7 @@ class PersisterWorker:
         return kept
 
     def _take_in(self) -> None:
-        """Fetch and make rows (P3)."""
+        """Fetch records and convert them to rows (P3)."""
         busy = any(task.has_progress for task in self.tasks.values())
         wait_seconds = self._pace.remaining_seconds() if busy else IDLE_SECONDS
         limit = self._options.batch_records
@@ -295,10 +304,10 @@ class PersisterWorker:
     # --- writing ------------------------------------------------------------------------
 
     def _write(self, tasks: Sequence[PartitionTask]) -> None:
-        """Write everything that waits, in one transaction, and decide what follows (P4, P5).
+        """Write all pending batches in one transaction and handle the outcome (P4, P5).
 
         Raises:
-            RecordFailed: of the record that gives no row, or whose row is refused.
+            RecordFailed: names the record that gives no row, or whose row is refused.
         """
         open_ = [task for task in tasks if task.has_progress]
         started = self._clock()
@@ -336,23 +345,23 @@ class PersisterWorker:
             task.records = task.overtaken = 0
             task.begin(replace(batch.claim, next_offset=batch.next_offset), batch.next_offset)
         self._measures.transaction_records.add(sum(batch.size for batch in batches))
-        self._tell([Position(*b.claim.partition, b.next_offset) for b in batches])
+        self._publish_positions([Position(*b.claim.partition, b.next_offset) for b in batches])
 
-    def _tell(self, positions: Sequence[Position]) -> None:
-        """Say how far the database is: to who looks at the group, and to make room in Kafka."""
-        self._tell_group(positions)
+    def _publish_positions(self, positions: Sequence[Position]) -> None:
+        """Commit positions to the group for monitoring, and purge written internal records."""
+        self._commit_to_group(positions)
         if self._purger is not None:
-            self._purger.committed([p for p in positions if p.topic in self._own_topics])
+            self._purger.committed([p for p in positions if p.topic in self._internal_topics])
 
     def _count(self, batch: Batch, records: int) -> None:
-        """Count what is in the tables."""
+        """Count records and rows that are in the tables."""
         self.counts.records += records
         self._measures.read[batch.claim.partition.topic] += records
         for rows in batch.tables:
             self._measures.written[rows.table.table] += len(rows.rows)
 
     def _overtaken(self, tasks: Sequence[PartitionTask], error: Overtaken) -> list[PartitionTask]:
-        """Let go what others claimed; return what is still this process's."""
+        """Drop partitions that others have claimed; return the remaining tasks."""
         gone = [task for task in tasks if task.partition in error.partitions]
         for task in gone:
             self.counts.fences += 1
@@ -369,14 +378,14 @@ class PersisterWorker:
         return [task for task in tasks if task not in gone]
 
     def _cut(self, tasks: Sequence[PartitionTask], error: RowRefused) -> None:
-        """Leave out the refused row's record and what comes after it."""
+        """Remove the refused row's record and all later records from its batch."""
         [task] = [task for task in tasks if task.partition == error.partition]
         assert task.batch is not None
         task.batch = task.batch.up_to(error.offset)
         task.failure = RecordFailed(str(error), offset=error.offset)
 
     def _claim_later(self, tasks: Sequence[PartitionTask], error: EosError) -> None:
-        """Forget what was not certainly written; what is claimed again tells how it ended."""
+        """Drop claims after a failed call; the next claim shows whether a batch was written."""
         now = self._clock()
         self.counts.database_retries += isinstance(error, DatabaseAway)
         for task in tasks:
@@ -391,10 +400,12 @@ class PersisterWorker:
             self._events.warning("database_away", error=str(error))
 
     def _schemas_away(self, task: PartitionTask, error: SchemasAway) -> None:
-        """Forget what was not written; it is read again after a pause."""
+        """Drop a task's unwritten rows; its records are read again after a pause."""
         task.drop(self._clock() + SCHEMAS_PAUSE_SECONDS)
         self._log.pause([task.partition])
-        self._events.warning("schemas_away", partition=str(task.partition), error=str(error))
+        self._events.warning(
+            "schema_registry_unavailable", partition=str(task.partition), error=str(error)
+        )
 
     def _database_is_back(self) -> None:
         if self._away_since is not None:
@@ -405,7 +416,7 @@ class PersisterWorker:
     # --- the end ------------------------------------------------------------------------
 
     def _is_caught_up(self) -> bool:
-        """Tell whether it is all written; what was let go a moment ago may come back unwritten."""
+        """Return whether all is written; False in a rebalance, which may return unwritten ones."""
         if self._ends is None or not self._was_assigned or self._is_in_rebalance:
             return False
         return all(
@@ -444,3 +455,44 @@ class PersisterWorker:
         self._log.close(leave=self._options.leave_on_stop)
         if self._purger is not None:
             self._purger.close()
+
+
+def _offsets_of(
+    claims: Sequence[Claim], log: InputLog, start: StartOffsets
+) -> dict[TopicPartition, int]:
+    """Return the offsets at which claimed partitions resume or start.
+
+    Args:
+        claims: the partitions' positions in the database.
+        log: gives the bounds of the partitions' logs.
+        start: gives the start offsets of partitions that were never written.
+
+    Raises:
+        PositionLost: the log no longer contains the next offset.
+        TransactionError: the brokers did not answer.
+    """
+    partitions = [claim.partition for claim in claims]
+    firsts, ends = log.beginning_offsets(partitions), log.end_offsets(partitions)
+    new = [claim.partition for claim in claims if claim.next_offset is None]
+    offsets = dict(start(new)) if new else {}
+    for claim in claims:
+        if claim.next_offset is None:
+            continue
+        first, end = firsts[claim.partition], ends[claim.partition]
+        if not first <= claim.next_offset <= end:
+            raise _position_lost(claim.partition, claim.next_offset, first, end)
+        offsets[claim.partition] = claim.next_offset
+    return offsets
+
+
+def _position_lost(partition: TopicPartition, position: int, first: int, end: int) -> PositionLost:
+    if position < first:
+        place, consequence, there = f"begins at {first}", "the offsets between are gone", first
+    else:
+        place, there = f"ends at {end}", end
+        consequence = "it was cut short, and what comes next may be other records"
+    return PositionLost(
+        f"{partition}: the database holds what comes before offset {position}, and the log "
+        f"{place}: {consequence}. To go on from there, stop all workers and run: eosframework "
+        f"positions set APP --tables '{partition}={there}'"
+    )

@@ -1,13 +1,13 @@
-"""Composition root of `relay-outbox`: settings become a relay between a database and a cluster."""
+"""Composition root of `relay-outbox`: builds the outbox relay and the reconciliation."""
 
 from __future__ import annotations
 
 import gc
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -23,37 +23,34 @@ from eosframework.kafka.client.statistics import ClientStatistics
 from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
 from eosframework.outbox.reconciliation import Reconciler
-from eosframework.outbox.relay import Relay, RelayOptions, relay_id
-from eosframework.outbox.relay_views import RelayCounts
+from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions, RelayView, relay_id
 from eosframework.postgres import Database, migrate
 from eosframework.postgres.grants import RELAY_GRANTS, require_grants
 from eosframework.postgres.outbox.outbox_slot import SlotSource
 from eosframework.postgres.outbox.outbox_table import TableSource
 from eosframework.process.signals import requests
 from eosframework.process.watchdog import Watchdog
+from eosframework.runtime.context import Observed
 from eosframework.txnid import registry_topic
 
-if TYPE_CHECKING:
-    from eosframework.runtime.http import AskedRelay
-
 QUEUE_KILOBYTES = 32_768
-"""Messages that wait for brokers, at most, so that a backlog takes no more memory than this."""
+"""Size of a producer's queue, which limits the memory that a backlog uses."""
 
 LINGER_MS = 5
 
 
 def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
-    """Relay in this process until it is caught up or asked to stop.
+    """Run an outbox relay in this process until it is caught up or asked to stop.
 
     Raises:
         UserError: nothing was started.
-        RunError: relaying cannot go on; what was complete is committed.
+        RunError: the relay cannot continue; complete transactions are committed.
         InstanceFenced: another relay uses the same name for another database.
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
     _refuse_second_name(source)
-    _require_registry(settings, admin)
+    _require_control_topic(settings, admin)
     outbox = settings.outbox
     options = RelayOptions(
         name=outbox.name,
@@ -65,21 +62,25 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
         on_refused=outbox.on_refused,
     )
     events = structlog.get_logger("eosframework.relay")
-    with requests(events) as request, _watchdog(settings) as watchdog, _asked(settings) as asked:
+    with (
+        requests(events) as request,
+        _watchdog(settings) as watchdog,
+        _observed(settings) as observed,
+    ):
 
         def on_turn() -> None:
             watchdog.turn()
-            if asked is not None:
-                asked.turn(relay.view)
+            if observed is not None:
+                observed.turn(relay.view)
 
         relay = Relay(
             source,
-            _outputs(settings, asked.statistics if asked else None),
+            _outputs(settings, observed.statistics if observed else None),
             _positions(settings, admin),
             RelayTopics(settings.kafka, admin, _producer(settings)),
             options,
             on_turn=on_turn,
-            measured=asked is not None,
+            measured=observed is not None,
         )
         request.goes_to(relay.stop)
         _collect_rarely()
@@ -88,14 +89,14 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
 
 @contextmanager
 def reconciler(settings: Settings) -> Generator[Reconciler]:
-    """Connect what compares the outbox with Kafka, for the length of the block.
+    """Yield a reconciler that is connected to the database and the cluster.
 
     Raises:
         UserError: the database or the cluster cannot be used.
     """
     admin = ClusterAdmin(settings.kafka)
     source = _source(settings)
-    _require_registry(settings, admin)
+    _require_control_topic(settings, admin)
     outputs = _outputs(settings)
     source.connect()
     try:
@@ -117,7 +118,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
 
 
 def _refuse_second_name(source: TableSource | SlotSource) -> None:
-    """Raise before a topic is made for a relay that is not to be; it looks again when it begins."""
+    """Refuse a second relay name before its topic is created; the relay checks again later."""
     with suppress(DatabaseAway), closing(source):
         source.connect()
         source.refuse_second_name()
@@ -130,9 +131,10 @@ def _ids_of_rival(
     name: str,
     shards: int,
 ) -> list[str]:
-    """Return the ids of a relay of another name, if it relayed this database.
+    """Return the transactional ids of a relay of another name, if it belongs to this database.
 
-    A database that was restored from a dump of another one knows that one's relay, which may run.
+    A database that was restored from a dump contains the name of the dumped database's relay,
+    which may be running and must not be fenced.
     """
     topic = registry_topic(name)
     if not admin.describe_topics([topic])[topic].exists:
@@ -158,8 +160,8 @@ def _source(settings: Settings) -> TableSource | SlotSource:
         "batch_bytes": outbox.batch_megabytes * 2**20,
         "name": outbox.name,
         "shards": outbox.shards,
-        # No call to a broker lasts longer than a transaction, and there is at most one such call,
-        # with its recovery, between two questions to the database.
+        # No call to a broker takes longer than a transaction, and there is at most one such call,
+        # with its recovery, between two queries.
         "idle_seconds": 2 * settings.worker.transaction_timeout_seconds + 5,
         "prepare": lambda: _prepare(settings, database),
     }
@@ -176,7 +178,7 @@ def _prepare(settings: Settings, database: Database) -> None:
 
 
 def _producer(settings: Settings) -> dict[str, Any]:
-    """Return properties of the relay's producers; the queue holds the largest message."""
+    """Return properties of the relay's producers; the queue has room for the largest message."""
     properties = producer_client(settings, NOTHING_KNOWN)
     properties["linger.ms"] = settings.kafka.properties.get("linger.ms", LINGER_MS)
     largest_kilobytes = -(-int(properties["message.max.bytes"]) // 1024)
@@ -205,8 +207,8 @@ def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
     )
 
 
-def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
-    """Make sure that there is a registry and that it may be used."""
+def _require_control_topic(settings: Settings, admin: ClusterAdmin) -> None:
+    """Create the control topic if it is missing, and check the relay's access to it."""
     name, factor = settings.outbox.name, settings.topics.replication_factor
     registry = Registry(name, settings.kafka, admin, replication_factor=factor)
     with naming_what_is_needed([registry_access(name)]):
@@ -214,18 +216,14 @@ def _require_registry(settings: Settings, admin: ClusterAdmin) -> None:
         registry.require_access()
 
 
-@contextmanager
-def _asked(settings: Settings) -> Generator[AskedRelay | None]:
-    """Answer over HTTP, if that is wanted."""
-    address = settings.outbox.http_address
-    if address is None:
-        yield None
-        return
-    # Whoever is not asked needs no server.
-    from eosframework.runtime.http import asked_relay
+def _observed(settings: Settings) -> AbstractContextManager[Observed[RelayView] | None]:
+    """Run the HTTP server during the block, if an address is configured."""
+    if settings.outbox.http_address is None:
+        return nullcontext()
+    # Import the server only if it is used.
+    from eosframework.runtime.http import observed_relay
 
-    with asked_relay(address, settings, _turn_seconds(settings)) as asked:
-        yield asked
+    return observed_relay(settings, _turn_seconds(settings))
 
 
 def _watchdog(settings: Settings) -> Watchdog:
@@ -235,10 +233,7 @@ def _watchdog(settings: Settings) -> Watchdog:
 
 
 def _turn_seconds(settings: Settings) -> float:
-    """Return the most that a turn takes.
-
-    It may take shards over, commit, replace producers and read positions.
-    """
+    """Return an upper bound for a turn, which may take over, commit, recycle and read positions."""
     database = settings.database
     return (
         10 * settings.worker.transaction_timeout_seconds
@@ -248,7 +243,7 @@ def _turn_seconds(settings: Settings) -> float:
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector look once in a while: a batch makes thousands of tuples at once."""
+    """Run the garbage collector rarely, because a batch allocates thousands of tuples at once."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)

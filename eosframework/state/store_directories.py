@@ -1,11 +1,12 @@
-"""Where the stores of a task are: a directory per slot, which one process holds at a time.
+"""Directories of stores: one per task and slot, locked by one process at a time.
 
     {directory}/{application}/{task}/{slot}
 
-A slot is a worker's instance name, so that a restarted worker finds its own stores again. A process
-holds a place by an advisory lock on a file in it, which the kernel drops when the process dies.
-What another slot left behind is adopted by renaming it: the lock goes with the file. A place that
-is held (by a process that stands still, or by a second worker under the same name) is left alone.
+A slot is a worker's instance name, so a restarted worker finds its own stores again. A process
+locks a directory by an advisory lock on a file in it, which the kernel releases when the process
+ends. A directory that another slot left is adopted by renaming it, and the lock moves with the
+file. A locked directory (of a suspended process, or of a second worker with the same name) is not
+touched.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from eosframework.process.private_files import DIRECTORY_MODE, FILE_MODE, make_d
 LOCK = "eos.lock"
 
 COPY = "eos.copy"
-"""A file of this name says that the stores are a copy, whose task runs elsewhere."""
+"""A file of this name marks the stores as a standby copy, whose task runs elsewhere."""
 
 LOCK_ATTEMPTS = 3
-"""Whoever only looks whether a place is held holds it himself for an instant."""
+"""Attempts to take a lock, since a process that only checks a lock holds it for an instant."""
 
 LOCK_PAUSE_SECONDS = 0.005
 
 _NOT_A_SLOT = "+"
-"""In no instance name, so that what bears it is nobody's own place."""
+"""Not allowed in instance names, so a directory whose name contains it is no worker's own."""
 
 _DISCARDED = f"{_NOT_A_SLOT}discarded"
 
@@ -46,10 +47,10 @@ _DATA = (".log", ".sst")
 
 
 def application_directory(settings: StateSettings, application: str) -> Path:
-    """Return where the stores of an application are on this machine.
+    """Return the directory of an application's stores on this machine.
 
     Raises:
-        ConfigurationError: the application's name leads elsewhere.
+        ConfigurationError: the application's name cannot be the name of a directory.
     """
     refuse_path("application", application)
     chosen = settings.directory or user_state_path("eosframework") / "stores"
@@ -58,14 +59,14 @@ def application_directory(settings: StateSettings, application: str) -> Path:
 
 @dataclass(slots=True)
 class Place:
-    """A directory that this process holds until `release`."""
+    """A directory that this process has locked until `release`."""
 
     path: Path
     _handle: int
 
     @classmethod
     def hold(cls, path: Path) -> Self | None:
-        """Take a directory; None: it does not exist, or somebody else holds it."""
+        """Lock a directory; None: it does not exist, or another process holds it."""
         with suppress(FileNotFoundError, NotADirectoryError):
             handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
             with suppress(FileNotFoundError):
@@ -76,12 +77,12 @@ class Place:
         return None
 
     def rename(self, path: Path) -> None:
-        """Move the directory; it stays held."""
+        """Rename the directory; it stays locked."""
         self.path.rename(path)
         self.path = path
 
     def empty(self) -> None:
-        """Delete what is in the directory; a crash on the way leaves all of it or nothing."""
+        """Delete the directory's content; a crash leaves all of it or nothing."""
         aside = self.path.with_name(f"{self.path.name}{_DISCARDED}")
         _delete(aside)
         path, handle = self.path, self._handle
@@ -91,33 +92,33 @@ class Place:
         _delete(aside)
 
     def release(self) -> None:
-        """Let others take the directory."""
+        """Release the lock."""
         os.close(self._handle)
 
     def note(self, written_at: float | None) -> None:
-        """Leave word when the stores here were last written; None: they are about to be.
+        """Record the time of the last write, in seconds since the epoch; None: writes follow.
 
-        Closing touches files, so their times tell only of stores that were not closed.
+        Closing a database touches its files, so their times are only used if it was not closed.
         """
         os.ftruncate(self._handle, 0)
         if written_at is not None:
-            # A full disk does not take it; then the files' times have to do.
+            # On a full disk this fails, and the files' times are used.
             with suppress(OSError):
                 os.pwrite(self._handle, b"%.6f" % written_at, 0)
 
     def mark_copy(self) -> None:
-        """Say that the stores here are a copy."""
-        # A full disk does not take it; the copy is then shown as what the task left here.
+        """Mark the stores as a standby copy."""
+        # On a full disk this fails, and the copy is listed as the task's former stores.
         with suppress(OSError):
             (self.path / COPY).touch(FILE_MODE)
 
     def unmark_copy(self) -> None:
-        """Say that the stores here are those of a task of this process."""
+        """Mark the stores as those of a task of this process."""
         with suppress(OSError):
             (self.path / COPY).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Delete the directory and give it up."""
+        """Delete the directory and release the lock."""
         aside = self.path.with_name(f"{self.path.name}{_DISCARDED}")
         _delete(aside)
         self.path.rename(aside)
@@ -126,16 +127,16 @@ class Place:
 
 
 def take(task: Path, slot: str) -> Place:
-    """Hold a place for a slot's stores: the one written last that nobody holds, else a new one.
+    """Lock the unlocked directory of a task that was written last, or create one.
 
-    Between workers of one machine a task's stores thus go along with the task.
+    So a task's stores move with the task between the workers of one machine.
 
     Args:
         task: the task's directory.
-        slot: who asks.
+        slot: the worker's instance name, which the directory gets.
 
     Raises:
-        StateUnwritable: the directory cannot be made or written.
+        StateUnwritable: the directory cannot be created or written.
     """
     try:
         make_directory(task)
@@ -149,14 +150,14 @@ def take(task: Path, slot: str) -> Place:
 
 
 def take_own(task: Path, slot: str) -> Place:
-    """Hold the place that a slot's own stores are in, or will be.
+    """Lock a slot's own directory of a task, or create it.
 
     Args:
         task: the task's directory.
-        slot: who asks.
+        slot: the worker's instance name.
 
     Raises:
-        StateUnwritable: the directory cannot be made or written.
+        StateUnwritable: the directory cannot be created or written.
     """
     try:
         make_directory(task)
@@ -169,7 +170,7 @@ def take_own(task: Path, slot: str) -> Place:
 
 def _no_place(task: Path, error: OSError) -> StateUnwritable:
     return StateUnwritable(
-        f"no directory for stores can be had in {task}: {error.strerror}. Make it writable, "
+        f"no directory for stores can be created in {task}: {error.strerror}. Make it writable, "
         f"or set state.directory to another local disk"
     )
 
@@ -179,12 +180,12 @@ class Found:
     """Stores of a task on this machine.
 
     Args:
-        task: whose they are.
-        path: their directory.
-        held: by a process, probably the task's worker.
-        written_at: seconds since the epoch of the last write to a file there.
+        task: `sub_topology-partition`.
+        path: the stores' directory.
+        held: locked by a process, probably the task's worker.
+        written_at: time of the last write, in seconds since the epoch.
         size_bytes: of the files.
-        is_copy: its task runs elsewhere, or did when this was written last.
+        is_copy: a standby copy: when it was last written, the task ran elsewhere.
     """
 
     task: str
@@ -196,7 +197,7 @@ class Found:
 
 
 def found(application: Path) -> list[Found]:
-    """Return the stores that are in an application's directory, by task, the newest first."""
+    """Return the stores in an application's directory, by task, the newest first."""
     places = [
         _look(path)
         for task in _directories(application)
@@ -207,7 +208,7 @@ def found(application: Path) -> list[Found]:
 
 
 def unused(application: Path) -> list[Found]:
-    """Return the stores that no process holds although newer ones of their task are there."""
+    """Return the unlocked stores of which there are newer ones of the same task."""
     newest: set[str] = set()
     rest: list[Found] = []
     for place in found(application):
@@ -218,7 +219,7 @@ def unused(application: Path) -> list[Found]:
 
 
 def remove(place: Found) -> bool:
-    """Delete stores unless a process holds them; tell whether they are gone."""
+    """Delete stores unless a process holds them; return whether they are gone."""
     held = Place.hold(place.path)
     if held is not None:
         held.remove()
@@ -274,7 +275,7 @@ def _clean(task: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    # What stays because somebody deletes it at the same time is tried again at the next start.
+    # If another process deletes the same files, remains are deleted at the next start.
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -310,20 +311,20 @@ def _lock(handle: int, *, attempts: int = LOCK_ATTEMPTS) -> bool:
 
 
 def has_data(path: Path) -> bool:
-    """Tell whether a directory holds anything but its lock."""
+    """Return whether a directory contains files of a database."""
     with os.scandir(path) as entries:
         return any(entry.name not in (LOCK, COPY) for entry in entries)
 
 
 def written_at(path: Path) -> float:
-    """Return the time of the last write to the stores in a directory; 0: there was none."""
+    """Return the time of the last write in a directory, in seconds since the epoch; 0: never."""
     with suppress(OSError, ValueError):
         return float((path / LOCK).read_bytes())
     return max((written for _, written in _files(path, _DATA)), default=0.0)
 
 
 def size_bytes(path: Path) -> int:
-    """Return how much the files of a directory take."""
+    """Return the size of the files in a directory."""
     return sum(size for size, _ in _files(path, ("",)))
 
 
@@ -331,17 +332,17 @@ def _files(path: Path, endings: tuple[str, ...]) -> Iterator[tuple[int, float]]:
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         for entry in entries:
             if entry.name.endswith(endings):
-                # RocksDB deletes files meanwhile.
+                # RocksDB may delete files at the same time.
                 with suppress(FileNotFoundError):
                     status = entry.stat()
                     yield status.st_size, status.st_mtime
 
 
 def refuse_path(kind: str, name: str) -> None:
-    """Refuse a name that leads to another directory than one of its own.
+    """Refuse a name that cannot be the name of a directory.
 
     Raises:
-        ConfigurationError: it does.
+        ConfigurationError: it contains a separator, or is relative.
     """
     if name in (".", "..") or "/" in name or _NOT_A_SLOT in name:
         raise ConfigurationError(

@@ -1,6 +1,6 @@
-"""How RocksDB is set up, and the memory that all databases of a process share.
+"""Options of RocksDB, and the memory that all databases of a process share.
 
-The numbers come from benchmarks/stores.py; docs/adr/0009 says what else was tried.
+The numbers come from benchmarks/stores.py; docs/adr/0009 lists the alternatives.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from rocksdict import (
 )
 
 LABELS = "default"
-"""The column family of the labels: each database has one of this name."""
+"""The column family of the labels; every RocksDB database has one of this name."""
 
 CACHE_SHARE = 2 / 3
-"""Of the memory; the allocator wastes up to half as much again, most of it where files are merged
-(seen with ten million keys: 248 MB in the cache made the process grow by 370 MB)."""
+"""Share of the memory for the cache. The allocator wastes up to half as much again, most of it in
+compactions: with ten million keys, a cache of 248 MB made the process grow by 370 MB."""
 
 BUFFERS_SHARE = 0.5
-"""Of the cache, for what is not in files yet; the rest holds what was read."""
+"""Share of the cache for memtables; the rest contains blocks that were read."""
 
 PRESSURE = 0.7
-"""Share of the buffers from which on the largest one goes to a file."""
+"""Share of the memtables' memory at which the largest one is flushed."""
 
 BUFFER_BYTES = 16 * 2**20
-"""Of one store, at most. Twice as much slowed bulk writes down by a third, and a start after a
-crash reads it again from the log of writes."""
+"""Largest memtable of a store. Twice as much slowed bulk writes down by a third, and a start after
+a crash reads it again from the write-ahead log."""
 
 BUFFERS_PER_STORE = 4
-"""The one that takes new writes, and those on their way to a file."""
+"""Memtables of a store: the active one, and those that are being flushed."""
 
 BUFFER_PIECE_BYTES = 128 * 2**10
-"""In such pieces it grows: a worker may have hundreds of stores that hold next to nothing."""
+"""Size in which a memtable allocates memory: a worker may have hundreds of almost empty stores."""
 
 BUFFER_FILTER_SHARE = 0.01
-"""Of a buffer, for a filter of its keys: a read of what is only in files takes a third less, one of
-what is nowhere a fifth."""
+"""Share of a memtable for a filter of its keys. Reads of keys that are only in files take a third
+less time, reads of absent keys a fifth less."""
 
 LABELS_BUFFER_BYTES = 2 * 2**20
 
@@ -55,41 +55,40 @@ BLOCK_BYTES = 4 * 2**10
 FILTER_BITS_PER_KEY = 10
 
 FILTER_PIECE_BYTES = 32 * 2**10
-"""Filters and indexes are read in such pieces. In one piece a file's filter takes megabytes: more
-than one of the parts of the cache holds, so that from six million keys on every read of an absent
-key read the whole of it again. Pieces of 4 KiB cost such a read 0.9 µs more."""
+"""Size of a partition of filters and indexes. An unpartitioned filter of a file has megabytes, more
+than one shard of the cache: from six million keys on, every read of an absent key read the whole
+filter again. Partitions of 4 KiB make such a read 0.9 µs slower."""
 
 
 class Buffering(Protocol):
-    """A database whose writes are not all in files yet."""
+    """A database with memtables."""
 
     def buffered_bytes(self) -> int:
-        """Return how much of it takes new writes."""
+        """Return the size of all active memtables."""
         ...
 
     def start_flush(self) -> None:
-        """Begin to write it to files."""
+        """Start to flush the memtables."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How one database is set up: its labels, for the database as well, and each of its stores."""
+    """Options of one database: of its labels, also used for the database, and of its stores."""
 
     labels: Options
     store: Options
 
     def families(self, names: Iterable[str]) -> dict[str, Options]:
-        """Return how each of these column families is set up."""
+        """Return the options of each of these column families."""
         return {name: self.labels if name == LABELS else self.store for name in names}
 
 
 class SharedMemory:
-    """What all databases of a process keep in memory together.
+    """The memory that all databases of a process share.
 
     Args:
-        size_bytes: for blocks that were read, for indexes and filters, and for what was written
-            and is not in files yet.
+        size_bytes: for blocks, indexes, filters and memtables.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -101,19 +100,19 @@ class SharedMemory:
         )
 
     def setup(self) -> Setup:
-        """Return how a database is set up."""
+        """Return the options of a database."""
         return Setup(self._labels_options(), self._store_options())
 
     def make_room(self, databases: Iterable[Buffering]) -> None:
-        """Write the largest buffer to a file if all of them together become too large.
+        """Flush the database with the largest memtables if their total is too large.
 
-        RocksDB would do so with the database that is being written, however little it has.
+        RocksDB by itself would flush the database that is being written, even an almost empty one.
         """
         limit = self._buffers_bytes * PRESSURE
         if self.buffers.get_usage() <= limit:
             return
         sizes = [(database.buffered_bytes(), database) for database in databases]
-        # The rest is on its way to a file already.
+        # The rest is being flushed already.
         if sizes and sum(size for size, _ in sizes) > limit / 2:
             max(sizes, key=lambda each: each[0])[1].start_flush()
 
@@ -147,7 +146,7 @@ class SharedMemory:
         tables.set_block_cache(self.cache)
         tables.set_block_size(BLOCK_BYTES)
         tables.set_bloom_filter(FILTER_BITS_PER_KEY, False)
-        # Else indexes and filters take memory beside the cache, the more the larger the stores.
+        # Otherwise indexes and filters use memory outside of the cache that grows with the stores.
         tables.set_cache_index_and_filter_blocks(True)
         tables.set_pin_l0_filter_and_index_blocks_in_cache(True)
         tables.set_index_type(BlockBasedIndexType.two_level_index_search())
@@ -158,10 +157,10 @@ class SharedMemory:
 
 
 def _set_durability(options: Options) -> None:
-    """Every write is in the system's hands before it returns; none waits for the disk.
+    """Set up writes that survive the process but do not wait for the disk.
 
-    The log of writes is replayed up to where it is whole. All stores go to files together, so that
-    none is ahead of another, even where the log is gone.
+    The write-ahead log is replayed up to its first incomplete record. All stores are flushed
+    atomically, so none is ahead of another even if the log is lost.
     """
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     options.set_atomic_flush(True)
