@@ -1,4 +1,4 @@
-"""Topics that outputs name and that do not exist, after brokers were asked to create them."""
+"""Output topics that do not exist, after brokers were asked to auto-create them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ LOOK_SECONDS = 0.01
 CREATION_SECONDS = 5.0
 
 ASK_AGAIN_SECONDS = 5.0
-"""So long a topic that is missing counts as missing without another request."""
+"""A missing topic counts as missing for this long without another request."""
 
 MOST_MISSING = 1000
-"""So many of them are remembered."""
+"""The most missing topics to remember."""
 
 
 def missing_topics(
     settings: KafkaSettings, admin: ClusterAdmin, topics: Iterable[str]
 ) -> list[str]:
-    """Return those topics that do not exist, after asking brokers to create them.
+    """Return the topics that do not exist, after asking brokers to auto-create them.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
@@ -39,10 +39,10 @@ def missing_topics(
 
 
 class ChosenTopics:
-    """Tells whether a topic that a function chose is missing.
+    """Checks whether a topic that a user function chose exists.
 
-    A producer waits for a topic that it does not know until its records expire, and then they are
-    produced again: without this a single record would hold its partition up for ever.
+    A producer waits for an unknown topic until its records expire, and then the same records are
+    produced again: without this check one record would stall its partition forever.
     """
 
     def __init__(self, settings: KafkaSettings, admin: ClusterAdmin) -> None:
@@ -50,7 +50,7 @@ class ChosenTopics:
         self._missing_since: dict[str, float] = {}
 
     def is_missing(self, topic: str) -> bool:
-        """Tell whether a topic does not exist; False where that cannot be found out."""
+        """Return whether a topic does not exist; False if no broker answers."""
         now = time.monotonic()
         since = self._missing_since.get(topic)
         if since is not None and now - since < ASK_AGAIN_SECONDS:
@@ -58,7 +58,7 @@ class ChosenTopics:
         try:
             is_missing = bool(missing_topics(self._settings, self._admin, [topic]))
         except EosError:
-            # What the brokers do not answer now is no fault of the record.
+            # An unavailable cluster is not the record's fault.
             return False
         if is_missing:
             if len(self._missing_since) >= MOST_MISSING:
@@ -72,7 +72,7 @@ def _not_there(admin: ClusterAdmin, topics: Sequence[str]) -> list[str]:
 
 
 def _may_create_by_use(admin: ClusterAdmin) -> bool:
-    # Where the settings may not be read, they may be set to.
+    # Settings that may not be read may allow it.
     return any(
         values is None or values.get("auto.create.topics.enable") == "true"
         for values in admin.broker_settings().values()

@@ -1,4 +1,4 @@
-"""Writes given records into a topic at a given rate: an idempotent producer, no transaction."""
+"""Paced writes to a topic: an idempotent producer without transactions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def feed(
     Args:
         settings: how to reach the cluster.
         topic: an existing topic.
-        records: what to write, in order.
-        records_per_second: None: as fast as the brokers take them.
-        on_turn: called every few records with the number handed over so far; may raise.
+        records: in the order to write them.
+        records_per_second: None: as fast as the brokers accept them.
+        on_turn: called every few records with the number produced so far; may raise.
 
     Returns:
-        How many records were written and confirmed.
+        The number of records that were written and confirmed.
 
     Raises:
-        RunError: the cluster did not take a record.
+        RunError: the cluster rejected a record.
     """
     failed: list[KafkaError] = []
 
@@ -76,7 +76,7 @@ def feed(
 
 
 def _poll_until(producer: Producer, moment: float) -> None:
-    """Wait, serving delivery reports; `poll` returns with the first of them."""
+    """Wait and serve delivery reports; one `poll` returns with the first of them."""
     while (rest_seconds := moment - time.monotonic()) > 0:
         producer.poll(rest_seconds)
 

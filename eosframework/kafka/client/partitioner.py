@@ -1,4 +1,4 @@
-"""Where Kafka's own clients, and the worker's producers, put a key: murmur2."""
+"""The default partitioner of Java's clients and of the worker's producers: murmur2."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVa
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition of a key, as Java's default partitioner chooses it.
+    """Return the partition that Java's default partitioner chooses for a key.
 
-    A producer may choose otherwise; librdkafka's own default does.
+    Other producers may choose differently; librdkafka's own default does.
 
     Args:
         key: encoded.

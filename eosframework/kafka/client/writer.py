@@ -22,7 +22,7 @@ def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, byte
         values: by key; None writes a tombstone.
 
     Raises:
-        ConfigurationError: the broker refused a record.
+        ConfigurationError: the broker rejected a record.
         ClusterUnreachable: not all records were acknowledged within the request timeout.
     """
     failures: list[KafkaError] = []
@@ -49,12 +49,12 @@ def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, byte
 
 
 def create_by_use(settings: KafkaSettings, topics: Sequence[str], within_seconds: float) -> None:
-    """Ask for topics as a producer does, so that brokers that create topics on use create them.
+    """Request topics' metadata as a producer does, so that brokers may auto-create them.
 
     Args:
         settings: how to reach the cluster.
-        topics: are asked for one after the other, until one cannot be asked for.
-        within_seconds: no topic is asked for later.
+        topics: requested in order, until a request fails.
+        within_seconds: no request begins later.
     """
     producer = new_client(Producer, client_properties(settings, Role.PRODUCER))
     deadline = time.monotonic() + within_seconds

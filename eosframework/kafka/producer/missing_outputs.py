@@ -1,4 +1,4 @@
-"""Topics that are written to and are not there any more: nobody sees them but in what fails."""
+"""Reports of output topics that were deleted: they show only in failing transactions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eosframework.kafka.client.defaults import admin_properties
 from eosframework.kafka.taxonomy import kafka_error
 
 REPEAT_SECONDS = 300.0
-"""After so long a topic that is still missing is reported again."""
+"""A topic that is still missing is reported again after this time."""
 
 ASK_SECONDS = 10.0
-"""How long an answer is waited for."""
+"""The longest wait for an answer."""
 
 SIGNS = frozenset(
     {
@@ -32,16 +32,16 @@ SIGNS = frozenset(
         KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
     }
 )
-"""What a transaction fails with whose topic is missing. A producer that knew the topic waits for it
+"""Error codes of a transaction whose topic is missing. A producer that knew the topic waits for it
 until its records expire, as it does for a broker."""
 
 
 class MissingOutputs:
-    """Reports topics that are missing, each once and again now and then.
+    """Reports missing topics, once each and again at intervals.
 
     Args:
         client: librdkafka properties that reach the cluster.
-        topics: what is written to, as far as that is known.
+        topics: the output topics, as far as they are known.
         clock: seconds, monotonic.
     """
 
@@ -59,9 +59,9 @@ class MissingOutputs:
         self._events = structlog.get_logger("eosframework.kafka")
 
     def look_after(self, error: TransactionError) -> None:
-        """Ask on another thread whether a topic is missing, if that may be why something failed.
+        """Check on another thread for missing topics, if they may explain an error.
 
-        The caller does not wait: brokers that do not answer must not hold its recovery up.
+        The caller does not wait: brokers that do not answer must not delay its recovery.
         """
         if (
             self._topics
@@ -71,7 +71,7 @@ class MissingOutputs:
             threading.Thread(target=self._ask, name="eos-missing", daemon=True).start()
 
     def report(self, missing: Sequence[str]) -> None:
-        """Report these topics, unless that was done not long ago; forget those that are back."""
+        """Report these topics unless that was done recently; forget those that exist again."""
         now = self._clock()
         self._reported_at = {t: at for t, at in self._reported_at.items() if t in missing}
         for topic in missing:

@@ -22,20 +22,20 @@ from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 THREADS = 16
 
 LEAVE_BEHIND_SECONDS = 1.0
-"""How long a call may outlast its own timeout before it counts as one that never returns."""
+"""Time beyond its own timeout after which a call is abandoned."""
 
 
 class KafkaOutputs:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
 
     Args:
-        client: librdkafka properties that reach the cluster, and further ones of the user's.
-        transaction_timeout_seconds: after so long the broker aborts an unfinished transaction.
-        request_timeout_seconds: an answer about offsets that takes longer does not come.
+        client: librdkafka properties that reach the cluster, with the user's own.
+        transaction_timeout_seconds: the broker aborts an unfinished transaction after this time.
+        request_timeout_seconds: a call that sends offsets is abandoned after this time.
         assume_transaction_verification: start although the brokers' settings cannot be read.
-        topics: what the outputs write to, as far as that is known.
-        protection: False only to measure what the straggler protection costs, and in tests.
-        statistics: looks at the producers, for metrics; None: nobody does.
+        topics: the output topics, as far as they are known.
+        protection: False only to measure the cost of the straggler protection, and in tests.
+        statistics: collects the producers' statistics; None: there are no metrics.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class KafkaOutputs:
         self._crew = Crew(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
-        """Init every id, in parallel: fences the last owners and ends what they left open.
+        """Init every id, in parallel: fences the last owners and ends their open transactions.
 
         Raises:
             ConfigurationError: names the librdkafka property that cannot be used.
             StartRefused: the brokers do not verify transactions.
-            TransactionError: an id could not be had; those that could are closed again.
+            TransactionError: an id could not be initialized; the other outputs are closed again.
         """
         outputs: list[TransactionalOutput] = [self._make(name) for name in transactional_ids]
         for error in self._crew.each(self._init, outputs):
@@ -77,7 +77,7 @@ class KafkaOutputs:
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
     ) -> list[Committed]:
-        """Send offsets and commit each transaction; then look for signs of stragglers.
+        """Send offsets and commit each transaction, then check for stragglers.
 
         See `begin_commit`, and `KafkaRound.results`.
         """
@@ -88,11 +88,11 @@ class KafkaOutputs:
     ) -> KafkaRound:
         """Begin to send offsets and to commit each transaction, on other threads.
 
-        Until the results were taken nothing else may be done with these outputs.
+        Do nothing else with these outputs until the results are taken.
 
         Args:
             commits: of different outputs.
-            within_seconds: leave calls behind that have not returned by then.
+            within_seconds: calls that have not returned by then are abandoned.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
         return KafkaRound(commits, self._crew, seconds, self._request_timeout_seconds)
@@ -101,20 +101,20 @@ class KafkaOutputs:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented its re-init, or None.
         """
         return self._end(KafkaOutput.abort, outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
-        """Replace the producers: fence whatever the old ones may have in flight.
+        """Replace the producers: fence requests that the old ones may have in flight.
 
         Returns:
-            For each output why its id could not be taken again, or None.
+            For each output the error that prevented its re-init, or None.
         """
         return self._end(KafkaOutput.recycle, outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
-        """Discard the producers; one that is suspect is re-inited first."""
+        """Discard the producers; a suspect one is re-inited first."""
         deadline = Deadline(CLOSE_SECONDS)
         self._crew.each(
             lambda output: cast("KafkaOutput", output).producer.close(deadline.timeout()), outputs
@@ -129,7 +129,7 @@ class KafkaOutputs:
         end: Callable[[KafkaOutput, float], None],
         outputs: Sequence[TransactionalOutput],
     ) -> list[TransactionError | None]:
-        """Run `end` for all outputs at once; one that does not return is left behind."""
+        """Run `end` for all outputs at once; a call that does not return is abandoned."""
         deadline = Deadline(self._timeout_seconds)
 
         def ended(output: TransactionalOutput) -> TransactionError | None:
@@ -177,13 +177,13 @@ class KafkaOutputs:
 
 
 class KafkaRound:
-    """Commits on the threads of a crew.
+    """Commits that run on the threads of a pool.
 
     Args:
         commits: of different outputs.
         crew: makes the calls.
-        seconds: what has not returned by then is left behind.
-        request_timeout_seconds: an answer about offsets that takes longer does not come.
+        seconds: calls that have not returned by then are abandoned.
+        request_timeout_seconds: a call that sends offsets is abandoned after this time.
     """
 
     def __init__(
@@ -204,11 +204,11 @@ class KafkaRound:
 
     @property
     def took_seconds(self) -> float:
-        """How long it took until the last answer."""
+        """Duration until the last answer."""
         return self._answered_at - self.began_at
 
     def is_done(self) -> bool:
-        """Tell whether every call has returned."""
+        """Return whether every call has returned."""
         return self._calls.are_done()
 
     def join(self, commits: Sequence[Commit]) -> None:
@@ -218,12 +218,12 @@ class KafkaRound:
         self._calls.join(self._crew.start(self._send, commits))
 
     def results(self) -> list[Committed]:
-        """Wait for every answer; then look for signs of stragglers.
+        """Wait for every answer, then check for stragglers.
 
-        A producer found suspect is recycled before this returns. Never raises for one
-        commit's failure: its `Committed.error` says it, so that the others are not affected.
-        A call that has not returned when its transaction expires is left behind; one that sends
-        offsets sooner, because that is how librdkafka waits for a coordinator that has gone.
+        A suspect producer is recycled before this returns. Never raises for one commit's failure:
+        its `Committed.error` has the error, so that the other commits are not affected. A call that
+        has not returned when its transaction expires is abandoned; one that sends offsets sooner,
+        because that is how librdkafka waits for a coordinator that has gone.
         """
         answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
         errors = [
@@ -245,12 +245,12 @@ class KafkaRound:
     def _is_stalled(self, commit: Commit, waited_seconds: float) -> bool:
         limit = self._request_timeout_seconds
         if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
-            self._stalled.set()  # those whose turn is to come would wait for the same coordinator
+            self._stalled.set()  # the calls that follow would wait for the same coordinator
             return True
         return False
 
     def _verify(self) -> list[bool]:
-        """Replace the producers found suspect."""
+        """Replace the suspect producers."""
         deadline = Deadline(self._seconds)
         return [
             found is True

@@ -1,4 +1,4 @@
-"""A task's producer, which is replaced where it is suspect or hangs: one transactional.id."""
+"""A task's output: one transactional.id, whose producer is replaced if it is suspect or hangs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class KafkaOutput:
     """One transactional.id with its current producer.
 
     Args:
-        make: makes a producer with the id, which it has to take yet.
-        transaction_timeout_seconds: no call of a transaction need take longer.
+        make: creates a producer with the id, not yet initialized.
+        transaction_timeout_seconds: the longest duration of any call of a transaction.
         client: librdkafka properties that reach the cluster.
-        topics: what it may write to, as far as that is known.
-        missing: reports those that do not exist any more; None: nobody does.
+        topics: the output topics, as far as they are known.
+        missing: reports deleted topics; None: no reports.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class KafkaOutput:
 
     @property
     def statistics(self) -> str | None:
-        """Librdkafka's newest statistics of the current producer; None: there were none yet."""
+        """Newest statistics of the current producer; None: there were none yet."""
         return self.producer.statistics
 
     def explain(self, error: Exception) -> TransactionError:
-        """Return what an exception out of `produce` means."""
+        """Return the classified error of an exception raised by `produce`."""
         return self.cause(cast("TransactionError", self.producer.explain(error)))
 
     def begin(self) -> None:
         """Begin a transaction.
 
         Raises:
-            OutcomeUnknown: the producer is suspect and was not replaced yet. The worker has to
-                do that, because it has to read the committed offsets afterwards.
+            OutcomeUnknown: the producer is suspect and was not replaced yet. Only the worker may
+                replace it, because it has to read the committed offsets afterwards.
             TransactionError: no transaction is open.
         """
         if self.producer.state is State.SUSPECT:
@@ -80,7 +80,7 @@ class KafkaOutput:
         self.producer.poll(timeout_seconds)
 
     def deliver(self) -> None:
-        """Wait until the brokers have what was produced.
+        """Wait until the brokers have acknowledged all records.
 
         Raises:
             TransactionError: nothing of the open transaction may be kept.
@@ -94,7 +94,7 @@ class KafkaOutput:
         """Make sure that nothing of the open transaction becomes visible, and recycle.
 
         Raises:
-            TransactionError: the id could not be taken again.
+            TransactionError: the id could not be initialized again.
         """
         if self.producer.state in (State.IN_TRANSACTION, State.UNDECIDED, State.SUSPECT):
             self.producer.abort_transaction(timeout_seconds)
@@ -102,10 +102,10 @@ class KafkaOutput:
             self.recycle(timeout_seconds)
 
     def recycle(self, timeout_seconds: float) -> None:
-        """Replace the producer: fence whatever the old one may have in flight.
+        """Replace the producer: fence requests that the old one may have in flight.
 
         Raises:
-            TransactionError: the id could not be taken again.
+            TransactionError: the id could not be initialized again.
         """
         if self.producer.state is State.NEW:
             self.producer.init_transactions(timeout_seconds)
@@ -113,13 +113,13 @@ class KafkaOutput:
             self.producer.recycle(timeout_seconds)
 
     def send(self, commit: Commit) -> None:
-        """Send the offsets and commit; whether a frame may be in flight is left to `verify`.
+        """Send the offsets and commit; the check for stragglers is left to `verify`.
 
         Raises:
-            TransactionError: what became of it instead.
+            TransactionError: the classified failure.
         """
         producer = self.producer
-        if commit.positions:  # a relay's are among its outputs
+        if commit.positions:  # an outbox relay writes its positions as outputs
             self._send_offsets(producer, commit)
         failpoints.hit("transaction.after_send_offsets")
         failpoints.hit("transaction.before_commit")
@@ -128,7 +128,7 @@ class KafkaOutput:
         failpoints.hit("transaction.after_commit")
 
     def sends_offsets_for(self, seconds: float) -> bool:
-        """Tell whether the current producer has been sending offsets for longer than that."""
+        """Return whether the current producer has been sending offsets for longer than that."""
         if self._sending is None:
             return False
         producer, since = self._sending
@@ -137,7 +137,7 @@ class KafkaOutput:
     def attempt(
         self, step: Callable[[], object], deadline: Deadline, call: Call
     ) -> TransactionError | None:
-        """Run `step`, which uses the producer, and return what it raised.
+        """Run `step`, which uses the producer, and return its error.
 
         A step whose turn comes after the deadline, because others waited in vain, does nothing.
         """
@@ -149,22 +149,22 @@ class KafkaOutput:
         except TransactionError as error:
             return self.cause(error)
         finally:
-            if producer is not self.producer:  # left behind, and back too late: see `leave_behind`
+            if producer is not self.producer:  # abandoned, and back too late: see `leave_behind`
                 producer.close(0)
         return None
 
     def leave_behind(self) -> TransactionError:
-        """Give up a producer inside a call that does not return; `recycle` takes the id again.
+        """Abandon a producer inside a call that does not return; `recycle` takes the id again.
 
-        It must not be closed meanwhile: that would free what the call is using. `attempt` does so
-        should the call ever return.
+        It must not be closed meanwhile: that would free memory that the call is using. `attempt`
+        closes it should the call ever return.
         """
         DRAIN.remove(self.producer)
         self.producer = self._make()
         return self.timed_out(Call.COMMIT, "librdkafka did not return from a call")
 
     def timed_out(self, call: Call, detail: str) -> TransactionError:
-        """Return what it means that `call` brought no answer in time."""
+        """Return the classified error of a call without an answer in time."""
         error = exception_for(
             KafkaError(KafkaError._TIMED_OUT),  # noqa: SLF001
             call,
@@ -174,10 +174,10 @@ class KafkaOutput:
         return cast("TransactionError", error)
 
     def cause(self, error: TransactionError) -> TransactionError:
-        """Return the error with the topics that may not be written, if that is why.
+        """Return the error, extended by the topics that this principal may not write, if any.
 
-        Where a topic may not even be described, records are rejected before they are sent, with
-        the error of a partition that does not exist (_INCONSISTENT): but that is not their fault.
+        If a topic may not even be described, records are rejected before they are sent, with the
+        error of a partition that does not exist (_INCONSISTENT), which is not their fault.
         """
         if self._missing is not None:
             self._missing.look_after(error)
