@@ -1,13 +1,13 @@
-"""Fencing before a change that no worker may see half of: no member, no owner that could commit.
+"""Fencing of workers before an offline change, so that none can commit during it.
 
     F1  refuse while the application's groups have members
-    F2  init every transactional.id whose owner could still commit: what is open is aborted, and an
-        owner that sleeps in front of its EndTxn is fenced
-    F3  read the registry again; an open transaction may have hidden its end, and ids with it: back
-        to F2 with those that were not known
+    F2  init every transactional.id whose owner could still commit: open transactions are aborted,
+        and an owner that is suspended before its EndTxn is fenced
+    F3  read the control topic again; an open transaction may have hidden its end, and with it
+        further ids: back to F2 with those
 
-Membership alone says too little. A worker that was stopped in front of EndTxn leaves the group when
-its session expires; its offsets were checked before that, so its commit would still succeed.
+An empty group is not enough. A worker that was suspended before EndTxn leaves the group when its
+session expires; its offsets were checked before that, so its commit would still succeed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ IDS_AT_ONCE = 64
 """The most producers that exist at the same time."""
 
 IdsOf = Callable[[Registered], Iterable[str]]
-"""Gives the ids to fence, by what the registry holds."""
+"""Returns the ids to fence, from the content of the control topic."""
 
 
 def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> None:
-    """Raise if one of the groups has a member (F1).
+    """Refuse if one of the groups has a member (F1).
 
     Args:
         groups: names of consumer groups.
-        admin: asks the cluster.
-        before: the change that is refused, for the message.
+        admin: describes them.
+        before: the refused change, for the message.
 
     Raises:
         StartRefused: names the group and its members.
@@ -52,19 +52,19 @@ def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> N
 
 
 def fence(ids_of: IdsOf, settings: Settings, registry: Registry) -> Registered:
-    """Init ids and close their producers again, until the registry shows no further id (F2, F3).
+    """Init ids and close their producers, until the control topic shows no further id (F2, F3).
 
     Args:
-        ids_of: gives the ids.
+        ids_of: returns the ids.
         settings: how to reach the cluster.
         registry: of the application.
 
     Returns:
-        The content of the registry, which no open transaction of these ids hides any more.
+        The content of the control topic, which no open transaction of these ids hides any more.
 
     Raises:
         StartRefused: the brokers do not verify transactions.
-        TransactionError: an id could not be inited.
+        TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
     registered = registry.refresh()
@@ -90,7 +90,7 @@ def live_ids(
 
     Args:
         graph: of the application.
-        registered: the content of its registry.
+        registered: the content of its control topic.
         partitions: number of partitions by topic, as it is now.
     """
     counts = {name: topic.partitions for name, topic in registered.topics.items()}

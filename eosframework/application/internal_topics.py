@@ -1,8 +1,8 @@
-"""The topics that an application has for itself: rows, repartition topics, changelogs.
+"""Internal topics of an application: rows, repartition and retry topics, changelogs.
 
-Their number of partitions follows from the sources, and their settings from what they are for:
-nothing may be removed from them by time, because what a stopped application has not read or may
-want to restore would be gone.
+Their number of partitions follows from the sources, and their settings from their role: no record
+may expire, because a stopped application may not have read it yet or may need it to restore a
+store.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.topology.graph.graph import Graph, Repartition, SubTopology
 
 TOMBSTONES_KEPT_SECONDS = 7 * 86_400
-"""A store that was not written for half as long is rebuilt, since deletions may be missing."""
+"""A store that was not written for half of this time is rebuilt, since deletions may be missing."""
 
 
 class OwnRole(StrEnum):
-    """What an own topic is for."""
+    """Roles of internal topics."""
 
     ROWS = "rows"
     REPARTITION = "repartition"
@@ -41,7 +41,7 @@ SETTINGS: dict[OwnRole, dict[str, str]] = {
         "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
     },
 }
-"""What `apply` creates them with."""
+"""Topic settings that `apply` sets at creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class OwnTopic:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it is created with."""
+        """Topic settings at creation."""
         return SETTINGS[self.role]
 
 
 def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
-    """Return the application's own topics by name.
+    """Return the application's internal topics by name.
 
     Args:
         graph: of the application.
@@ -83,9 +83,9 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopi
 
 
 def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
-    """Return the internal topics with fewer partitions than the sources ask for, and how many.
+    """Return the internal topics with fewer partitions than the sources require, and that number.
 
-    They were created before the sources, or for fewer partitions of these.
+    They were created before the sources, or when these had fewer partitions.
 
     Args:
         graph: of the application.
@@ -108,7 +108,7 @@ def _role(repartition: Repartition) -> OwnRole:
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
-    """Return how many tasks each sub-topology has whose sources exist."""
+    """Return the number of tasks of each sub-topology whose sources exist."""
     counts = _counts(graph, partitions)
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     return {name: count for name, count in tasks.items() if count}
@@ -120,10 +120,10 @@ def changelog_topics(graph: Graph) -> list[str]:
 
 
 def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
-    """Raise if an own topic would lose what is needed, or does not fit the tasks.
+    """Refuse internal topics that would lose records or do not match the tasks.
 
     Raises:
-        StartRefused: names the topic, what it has and what is expected.
+        StartRefused: names the topic, the found and the expected value.
     """
     partitions = {name: found.partitions for name, found in topics.items()}
     for topic in own_topics(graph, partitions).values():
@@ -174,7 +174,7 @@ def _counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
 
 
 def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) -> int | None:
-    """Return how many partitions a topic gets: those of what it is joined with, if anything."""
+    """Return a repartition topic's partition count: that of topics it is joined with, if any."""
     own = {r.topic for r in graph.repartitions}
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())

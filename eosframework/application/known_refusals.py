@@ -1,4 +1,4 @@
-"""The outputs that topics are known to refuse, from what the cluster says about the topics."""
+"""Output records that topics are known to reject, from the topics' descriptions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eosframework.topology.graph.graph import Graph
 
 
 def known_refusals(settings: Settings, facts: Facts, graph: Graph) -> dict[str, OutputLimits]:
-    """Return what is known beforehand of the outputs that topics refuse, by topic.
+    """Return the known limits of outputs, by topic.
 
-    Brokers compare a batch as it comes, and a record that is too large is a batch of its own
-    (seen). Compressed it may be smaller, so then only the producer's own limit is known, which
-    librdkafka compares with what is not compressed yet.
+    Brokers compare a batch as it arrives, and a record that is too large is a batch of its own
+    (seen). Compressed it may be smaller, so with compression only the producer's own limit is
+    known, which librdkafka compares with the uncompressed size.
 
     Args:
         settings: of the worker.
@@ -49,6 +49,6 @@ def _limits_of(topic: TopicFacts, largest: int, is_plain: bool) -> OutputLimits:
 
 
 def _milliseconds(text: str | None) -> int | None:
-    """Return a limit of time; None: it is not known, or further than any time there is."""
+    """Return a limit of time; None: it is unknown, or exceeds the range of timestamps."""
     number = int(text) if text and text.isdigit() else None
     return None if number is None or number > LATEST_MS else number

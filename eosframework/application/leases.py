@@ -1,22 +1,22 @@
-"""Leased ids as the registry remembers them, so that a takeover needs no database.
+"""Leased ids in the control topic, so that a takeover needs no database.
 
-No two partitions may come to share an id, whatever a release meets:
+No two partitions may come to share an id, however a start and a release interleave:
 
-    start     L1  the source gives the ids; waits for a release that is under way
-              L2  write into the registry which partition has which id
+    start     L1  the source gives the ids; waits for a pending release
+              L2  write into the control topic which partition has which id
               L3  the source gives the same ids once more, or the start is refused
-    takeover  L4  init the former ids, so that nothing open holds the registry back; then each
-                  partition's id must still be in the registry
+    takeover  L4  init the former ids, so that nothing open hides the control topic's end; then each
+                  partition's id must still be in the control topic
     release   R1  lock the ids of the application at their source
               R2  the group has no member; init all ids of the application, so that nothing open
-                  hides the registry's end
-              R3  take the entries out of the registry, and see that they are gone
+                  hides the control topic's end
+              R3  delete the entries from the control topic, and verify that they are gone
               R4  the group has no member
-              R5  init the ids: fences whoever slept, ends what is open
+              R5  init the ids: fences suspended workers, ends open transactions
               R6  free them at their source
 
-A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. One that did so
-after R3 did L3 after R6.
+A worker that wrote L2 before R3 finds its entry gone at L4, or was a member at R4. A worker that
+wrote it after R3 performed L3 after R6.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from eosframework.txnid import IdSource, TransactionalId, tasks
 
 
 def task_names(graph: Graph, partitions: Mapping[str, int]) -> list[TransactionalId]:
-    """Return the tasks of a graph, without ids of their own.
+    """Return the tasks of a graph, without leased ids.
 
     Args:
         graph: of the application.
-        partitions: number of partitions by source topic; a sub-topology whose sources do not
-            fit together has no tasks.
+        partitions: number of partitions by source topic; a sub-topology whose sources are not
+            co-partitioned has no tasks.
     """
     names: list[TransactionalId] = []
     for part in graph.sub_topologies:
@@ -56,11 +56,11 @@ def given_ids(
 ) -> list[TransactionalId]:
     """Return the tasks with their ids (L1).
 
-    A source that cannot be asked is not needed where the registry knows the ids of all tasks.
+    An unavailable source is not needed if the control topic has the ids of all tasks.
 
     Raises:
         StartRefused: the source has no id for a task.
-        DatabaseUnusable: the source cannot be asked, and the registry lacks an id.
+        DatabaseUnusable: the source is unavailable, and the control topic lacks an id.
     """
     try:
         return source.ids(names)
@@ -83,7 +83,7 @@ def given_ids(
 def id_entries(
     graph: Graph, ids: Sequence[TransactionalId], registered: Registered
 ) -> dict[str, object]:
-    """Return what the registry has to say about the ids (L2)."""
+    """Return the new entries of the control topic about the ids (L2)."""
     kind = Ids.LEASED if any(task.leased for task in ids) else Ids.DERIVED
     entries: dict[str, object] = {
         leased_key(TopicPartition(topic, task.partition), str(task)): {
@@ -101,7 +101,7 @@ def id_entries(
 
 
 def refuse_changing_ids(ids: Ids, registered: Registered, client_ids: Sequence[str]) -> None:
-    """Raise if running workers have their ids from elsewhere: they would not fence these ones.
+    """Refuse another source of ids than that of running workers: they would not fence each other.
 
     Raises:
         StartRefused: says what to do.
@@ -115,7 +115,7 @@ def refuse_changing_ids(ids: Ids, registered: Registered, client_ids: Sequence[s
 
 
 def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], registered: Registered) -> None:
-    """Raise if an id was given to another task in any other way than `ids release`.
+    """Refuse ids that moved to another task by any other way than `ids release`.
 
     Raises:
         StartRefused: names the id and both tasks.
@@ -135,7 +135,7 @@ def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], registered: R
 
 
 def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[TransactionalId]) -> None:
-    """Raise if ids were released while a worker started (L3).
+    """Refuse to start if ids were released meanwhile (L3).
 
     Raises:
         StartRefused: names the first.
@@ -151,17 +151,17 @@ def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[Transactio
 def release(
     ids: Sequence[TransactionalId], admin: ClusterAdmin, registry: Registry, outputs: KafkaOutputs
 ) -> None:
-    """Make sure that nobody writes under ids, now or later (R2 to R5).
+    """Make sure that no producer writes under the ids, now or later (R2 to R5).
 
     Args:
         ids: of one application, locked at their source.
-        admin: asks the cluster.
+        admin: describes the group.
         registry: of the application.
         outputs: inits the ids.
 
     Raises:
-        StartRefused: a worker runs, or an open transaction hides the registry's end.
-        TransactionError: an id could not be inited.
+        StartRefused: a worker runs, or an open transaction hides the control topic's end.
+        TransactionError: an id could not be initialized.
     """
     if not ids:
         return

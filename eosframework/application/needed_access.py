@@ -1,4 +1,4 @@
-"""The ACLs that the principal of a worker or relay needs on a cluster with an authorizer."""
+"""ACLs that the principal of a worker or relay needs on a cluster with an authorizer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def worker_access(
     sinks: Sequence[str],
     ids: Sequence[TransactionalId] | None = None,
 ) -> list[Access]:
-    """Return what a worker of this topology has to be allowed, and no more.
+    """Return all ACLs that a worker of this topology needs, and no more.
 
     Args:
         graph: of the application.
         settings: of its workers.
         sources: topics that it reads.
         sinks: topics that it writes.
-        ids: those that are leased; None: all are derived, so a prefix covers them.
+        ids: the leased ids; None: all are derived, so a prefix covers them.
     """
     return merged(
         [
@@ -38,11 +38,11 @@ def worker_access(
 
 
 def relay_access(settings: Settings, topics: Iterable[str]) -> list[Access]:
-    """Return what a relay has to be allowed, and no more.
+    """Return all ACLs that an outbox relay needs, and no more.
 
     Args:
         settings: of the relay.
-        topics: those that are published to.
+        topics: the topics of its messages.
     """
     name = settings.outbox.name
     return [
@@ -53,7 +53,7 @@ def relay_access(settings: Settings, topics: Iterable[str]) -> list[Access]:
 
 
 def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> list[Access]:
-    """Return what it does with the topics that the topology names, and with its group."""
+    """Return the access to the topology's topics, its changelogs and its group."""
     return [
         *(Access("Topic", topic, ("Read", "Describe")) for topic in sources),
         *(
@@ -71,7 +71,7 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
 
 
 def tables_access(graph: Graph) -> list[Access]:
-    """Return what it does with the topics that go to tables, and with the group for that."""
+    """Return the access of table writers to their topics and group."""
     if not graph.persisters:
         return []
     return [
@@ -81,7 +81,7 @@ def tables_access(graph: Graph) -> list[Access]:
 
 
 def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
-    """Yield what removes what nobody will read again, so that its own topics do not grow."""
+    """Yield the access for deleting processed records from internal topics."""
     for repartition in graph.repartitions:
         yield Access("Topic", repartition.topic, ("Delete",))
     if settings.database.keep_rows_seconds is None or settings.worker.receipts:
@@ -92,12 +92,12 @@ def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
 
 
 def topic_written(topic: str) -> Access:
-    """Return what it does with a topic that it writes and does not read."""
+    """Return the access to a topic that is written and not read."""
     return Access("Topic", topic, ("Write", "Describe"))
 
 
 def registry_access(application: str) -> Access:
-    """Return what it does with its registry, once that is there."""
+    """Return the access to the control topic, once it exists."""
     return Access("Topic", registry_topic(application), ("Read", "Write", "Describe"))
 
 

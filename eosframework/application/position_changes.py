@@ -1,4 +1,4 @@
-"""Set where a stopped application goes on, after the registry has refused to guess."""
+"""Sets the positions of a stopped application, after a start was refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Wish:
 
     Args:
         number: None: all partitions of the topic.
-        where: an offset, earliest, latest, or committed (leave it and accept the topic as it is).
+        where: an offset, earliest, latest, or committed (keep the offset and accept the topic as it
+            is).
     """
 
     topic: str
@@ -42,10 +43,10 @@ class Wish:
 
     @classmethod
     def parse(cls, text: str) -> Wish:
-        """Return the wish that `text` writes out.
+        """Parse an argument.
 
         Raises:
-            ConfigurationError: it is none; an offset needs its partition.
+            ConfigurationError: it is malformed; an offset needs its partition.
         """
         match = _WISH.fullmatch(text)
         if match is None or (match["number"] is None and match["where"].isdigit()):
@@ -65,23 +66,24 @@ def set_positions(
     admin: ClusterAdmin,
     registry: Registry,
 ) -> list[Position]:
-    """Commit positions for a stopped application and register its topics as they are now.
+    """Commit positions for a stopped application and record its topics as they are now.
 
-    1. refuse what makes no sense, and members  2. fence every id whose owner could still commit
-    3. look again, now that nothing is open  4. commit the offsets  5. register the topics
+    1. refuse invalid positions, and members  2. fence every id whose owner could still commit
+    3. look again, now that nothing is open  4. commit the offsets  5. record the topics
 
-    A crash between 4 and 5 leaves the guards refusing, and the command can be repeated. Brokers
-    refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without step 2
-    a worker that sleeps in front of its EndTxn would commit afterwards what is now read again.
+    After a crash between 4 and 5 the start checks still refuse, and the command can be repeated.
+    Brokers refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without
+    step 2 a worker that is suspended before its EndTxn would commit afterwards what is then
+    processed twice.
 
     Returns:
         The positions that were committed.
 
     Raises:
-        StartRefused: the application runs, or the registry belongs to another cluster.
+        StartRefused: the application runs, or the control topic belongs to another cluster.
         ConfigurationError: a topic, a partition or an offset does not exist, or a topic that was
             created again or resized is not given completely.
-        TransactionError: an id could not be inited; no position was set.
+        TransactionError: an id could not be initialized; no position was set.
     """
     registry.ensure()
     facts = gather(graph, admin, registry)
@@ -103,7 +105,7 @@ def set_positions(
 def _checked(
     graph: Graph, wishes: Sequence[Wish], facts: Facts, admin: ClusterAdmin
 ) -> tuple[dict[TopicPartition, str], list[Position]]:
-    """Return what is wanted of each partition, and the offsets to commit."""
+    """Return the requested position of each partition, and the offsets to commit."""
     wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
     _refuse_incomplete(wanted, facts)
     return wanted, offsets_for(wanted, admin)
@@ -112,7 +114,7 @@ def _checked(
 def by_partition(
     graph: Graph, wishes: Sequence[Wish], topics: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, str]:
-    """Return where each partition is to go on; later wishes overrule earlier ones.
+    """Return the requested position of each partition; later requests override earlier ones.
 
     Args:
         graph: of the application.
@@ -154,7 +156,7 @@ def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
 
 
 def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
-    """Raise if some partitions of a changed topic would keep positions of the topic before."""
+    """Refuse requests that leave positions of the former topic in partitions of a changed one."""
     for topic in sorted({partition.topic for partition in wanted}):
         registered, found = facts.registered.topics.get(topic), facts.topics[topic]
         if registered is None:
@@ -178,7 +180,7 @@ def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
 
 
 def offsets_for(wanted: Mapping[TopicPartition, str], admin: ClusterAdmin) -> list[Position]:
-    """Return an offset for each partition that is to move, within its log.
+    """Return an offset for each partition to move, within its log.
 
     Raises:
         ConfigurationError: an offset is not in the log.

@@ -1,4 +1,4 @@
-"""The topics that an outbox's messages go to, as the cluster describes them."""
+"""Destination topics of an outbox's messages, as the cluster describes them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eosframework.outbox.outbox_ports import Destination
 
 LOOK_SECONDS = 0.05
 KNOWN_SECONDS = 1.0
-"""Brokers learn of a new topic a moment after it was made."""
+"""Brokers learn of a new topic a moment after its creation."""
 
 CREATION_SECONDS = 5.0
-"""How long brokers that create topics by use are given for it."""
+"""The longest wait for brokers that auto-create topics."""
 
 PATIENCE_SHARE = 0.1
-"""The share of the time that may be spent waiting for topics: whoever publishes chooses the names,
-and messages for other topics wait meanwhile."""
+"""The greatest fraction of time spent waiting for topics: publishers choose the names, and messages
+for other topics wait meanwhile."""
 
 
 class RelayTopics:
@@ -30,7 +30,7 @@ class RelayTopics:
 
     Args:
         settings: how to reach the cluster.
-        admin: asks the same cluster.
+        admin: describes topics of the same cluster.
         producer: properties of the producers that write to the topics.
         clock: seconds, monotonic.
     """
@@ -51,10 +51,10 @@ class RelayTopics:
         self._creates: bool | None = None
 
     def describe(self, topics: Iterable[str]) -> dict[str, Destination]:
-        """Return what each topic takes, after asking brokers to create those that do not exist.
+        """Return the limits of each topic, after asking brokers to auto-create missing ones.
 
         Raises:
-            ClusterUnreachable: nobody answered in time.
+            ClusterUnreachable: no broker answered in time.
         """
         found = self._admin.describe_written(topics)
         missing = [name for name, facts in found.items() if facts is not None and not facts.exists]
@@ -66,7 +66,7 @@ class RelayTopics:
         return {name: self._destination(name, facts) for name, facts in found.items()}
 
     def _awaited(self, missing: Sequence[str]) -> dict[str, TopicFacts | None]:
-        """Look again for topics that were just made, or that brokers make when they are asked."""
+        """Wait for topics that were just created, or that brokers auto-create on request."""
         deadline = self._clock() + KNOWN_SECONDS
         if self._are_created_by_use():
             deadline = self._clock() + CREATION_SECONDS

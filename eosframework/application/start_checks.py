@@ -1,6 +1,6 @@
-"""What is checked before anything starts: does the cluster's state fit the topology?
+"""Checks before a start: the cluster's state must match the topology.
 
-`gather` asks the cluster; every rule is a pure function of what it answered.
+`gather` reads the state; every check is a pure function of it.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ from eosframework.txnid import (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the cluster answered.
+    """State of the cluster.
 
     Args:
-        ids: of all tasks, where a worker is to start.
         topics: every topic that the graph names, existing or not.
         committed: positions of the application's group in all source partitions.
         group: the application's.
-        tables_group: the one that fills its tables.
+        tables_group: the group of its table writers.
         brokers: settings of each broker; None: they may not be read.
-        changes: of the topology since a worker started last.
-        unread: topics among these that hold what is not read.
+        ids: of all tasks, if a worker is to start.
+        changes: of the topology since the last start of a worker.
+        unread: topics among these with unread records.
     """
 
     cluster_id: str
@@ -98,23 +98,23 @@ class Facts:
         return {name: topic.partitions for name, topic in self.topics.items()}
 
     def output_limits(self, graph: Graph) -> SizeLimits:
-        """Return the bounds of what `graph` writes to, internal topics included."""
+        """Return the size limits of the topics that `graph` writes, internal topics included."""
         written = [self.topics[name] for name in written_topics(graph) if name in self.topics]
         chosen = any(part.dynamic_sinks for part in graph.sub_topologies)
         return size_limits(written, are_all=not chosen)
 
     def largest_input_bytes(self, graph: Graph) -> int | None:
-        """Return the largest max.message.bytes of the sources; None where none could be read."""
+        """Return the largest max.message.bytes of the sources; None if none could be read."""
         return size_limits(self.topics[name] for name in source_topics(graph)).largest
 
     def broker_number(self, name: str) -> int | None:
-        """Return a setting that all brokers share; None where one differs or cannot be read."""
+        """Return a setting that all brokers share; None if one differs or cannot be read."""
         values = {(settings or {}).get(name) for settings in self.brokers.values()}
         return _number(values.pop()) if len(values) == 1 else None
 
 
 Refuse = Callable[[Graph, Settings, "Facts"], None]
-"""Raises what speaks against a start."""
+"""Raises if a start is not allowed."""
 
 
 def check_worker_start(
@@ -124,7 +124,7 @@ def check_worker_start(
     registry: Registry,
     source: IdSource | None = None,
 ) -> Facts:
-    """Do what `check_start` does, and refuse workers while a backfill job is unfinished."""
+    """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
     return _checked(graph, settings, admin, registry, source, refuse_worker)
 
 
@@ -135,24 +135,24 @@ def check_start(
     registry: Registry,
     source: IdSource | None = None,
 ) -> Facts:
-    """Refuse to start where the guarantee would not hold; then register the topology.
+    """Refuse to start if the guarantee would not hold; then record the topology.
 
-    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. where the topology
-    has changed so that no worker of the old one may be left: fence all of them, and again from 1
-    5. give each task its id  6. write what the registry does not have yet
+    1. gather  2. refuse  3. refuse brokers that do not verify transactions  4. if the topology has
+       changed so that no worker of the old one may be left: fence all of them, and again from 1
+    5. give each task its id  6. write the new entries of the control topic
 
-    Without step 4 a worker that sleeps in front of its EndTxn could still add to a topic that was
+    Without step 4 a worker that is suspended before its EndTxn could still add to a topic that was
     seen to be drained, or to a store that the new topology lacks.
 
     Args:
         graph: of the application.
         settings: of the worker.
-        admin: asks the cluster.
+        admin: describes the cluster.
         registry: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
-        StartRefused: says what does not fit and what to do; nothing was started.
+        StartRefused: names the mismatch and what to do; nothing was started.
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
@@ -195,7 +195,7 @@ def _checked(
 
 
 def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
-    """Ask the cluster for everything that the rules need."""
+    """Read all state that the checks need."""
     topics = admin.describe_topics(
         sorted(
             {
@@ -207,7 +207,7 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
             }
         )
     )
-    # First of the questions about the groups: of one that is denied, others only time out.
+    # The first request about a group: if describing it is denied, other requests only time out.
     group = _group(graph.application, bool(graph.sub_topologies), admin)
     filling = _group(tables_group(graph.application), bool(graph.persisters), admin)
     brokers = admin.broker_settings()
@@ -240,8 +240,8 @@ def _committed(
 ) -> list[Position]:
     """Return the committed positions, without waiting for transactions of others.
 
-    The markers of a transaction reach the registry and the offsets one after the other. So where
-    the registry has a first commit of which the offset is not there, its marker is waited for.
+    The markers of a transaction reach the control topic and the offsets one after the other. If the
+    control topic shows a first commit and its offset is missing, this waits for that marker.
     """
     found = admin.committed(application, partitions, stable=False)
     on_its_way = [
@@ -254,17 +254,17 @@ def _committed(
 
 
 def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
-    """Return the facts with what differs from the topology that ran before."""
+    """Return the facts with the differences from the topology that ran before."""
     changes = topology_changes(graph, facts.registered, facts.topics)
     unread = unread_ways(graph.application, changes, settings.kafka, admin)
     return replace(facts, changes=changes, unread=unread)
 
 
 def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Apply every rule.
+    """Apply every check.
 
     Raises:
-        StartRefused: of the first rule that is broken.
+        StartRefused: of the first check that fails.
         TopologyError: sources of a sub-topology are not co-partitioned.
     """
     refuse_another_cluster(graph, facts)
@@ -285,7 +285,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
 
 
 def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Apply every rule, that of unfinished backfill jobs too.
+    """Apply every check, including that of unfinished backfill jobs.
 
     Raises:
         StartRefused, TopologyError: as `refuse`.
@@ -305,18 +305,18 @@ def source_topics(graph: Graph) -> list[str]:
 
 
 def sink_topics(graph: Graph) -> list[str]:
-    """Return the topics that it writes and names, dead letters included, sorted."""
+    """Return the sink topics that the topology names, dead letters included, sorted."""
     return sorted({topic for part in graph.sub_topologies for topic in part.sink_topics})
 
 
 def written_topics(graph: Graph) -> list[str]:
-    """Return all topics that it writes and that are known by name, sorted."""
+    """Return all topics that the application writes and that are known by name, sorted."""
     own = (repartition.topic for repartition in graph.repartitions)
     return sorted({*sink_topics(graph), *changelog_topics(graph), *own})
 
 
 def persisted_topics(graph: Graph) -> list[str]:
-    """Return the topics that go to tables, sorted; some are its own, some are sources."""
+    """Return the topics of table sinks, sorted; some are internal, some are sources."""
     return sorted(persister.topic for persister in graph.persisters)
 
 
@@ -326,7 +326,7 @@ def global_topics(graph: Graph) -> list[str]:
 
 
 def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
-    """Return the entries that the registry does not have yet."""
+    """Return the entries that the control topic does not have yet."""
     entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
     for part in graph.sub_topologies:
         for source in part.sources:
@@ -346,7 +346,7 @@ def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
 
 
 def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
-    """Raise if the registry was made on another cluster, and copied here."""
+    """Refuse a control topic that was created on another cluster, and copied here."""
     registered = facts.registered.cluster_id
     if registered is not None and registered != facts.cluster_id:
         raise StartRefused(
@@ -358,7 +358,7 @@ def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
-    """Raise if somebody else goes by this application's name."""
+    """Refuse an application whose name another application uses."""
     declared, known = source_topics(graph), sorted(facts.registered.topics)
     if known and declared and not set(declared) & set(known):
         raise StartRefused(
@@ -377,7 +377,7 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
-    """Raise if a topic does not exist: brokers would create it as they please, or never."""
+    """Refuse missing topics: brokers would auto-create them with defaults, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
     written = written_topics(graph)
     if sources := [topic for topic in missing if topic not in written]:
@@ -393,7 +393,7 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_denied_access(graph: Graph, settings: Settings, facts: Facts) -> None:
-    """Raise if an ACL is missing that the first record would ask for."""
+    """Refuse to start if an ACL is missing that the first record would need."""
     allowed: dict[tuple[str, str | None], frozenset[str] | None] = {
         ("Topic", name): topic.allowed for name, topic in facts.topics.items()
     }
@@ -407,7 +407,7 @@ def _needed(graph: Graph, settings: Settings) -> list[Access]:
 
 
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
-    """Raise if a source topic is not the one that was registered."""
+    """Refuse a source topic that is not the recorded one."""
     for topic in source_topics(graph):
         registered, found = facts.registered.topics.get(topic), facts.topics[topic]
         if registered is None:
@@ -431,7 +431,7 @@ def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
 
 
 def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
-    """Raise if brokers would refuse the transaction timeout."""
+    """Refuse a transaction timeout that brokers would reject."""
     limit_ms = facts.broker_number("transaction.max.timeout.ms")
     wanted_seconds = settings.worker.transaction_timeout_seconds
     if limit_ms is not None and wanted_seconds * 1000 > limit_ms:
@@ -443,7 +443,7 @@ def refuse_long_transactions(settings: Settings, facts: Facts) -> None:
 
 
 def retention_note(facts: Facts) -> str | None:
-    """Return what to know about a stop; None where the retention cannot be read."""
+    """Return a note about offset retention; None if the setting cannot be read."""
     minutes = facts.broker_number("offsets.retention.minutes")
     if minutes is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a partition starts, and what its first transaction records, by the registry."""
+"""Start positions of partitions, and the markers of first commits, in the control topic."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RegistryLedger:
     Args:
         application: its name.
         registry: read to its end at least once.
-        start: where a partition starts that was never committed.
-        whole_topics: which start at their beginning, whatever `start` says.
-        members: asks for the client ids of the group's members; needed where partitions share
+        start: the position at which partitions start that were never committed.
+        whole_topics: topics that start at their beginning, whatever `start` says.
+        members: returns the client ids of the group's members; needed if partitions share
             producers.
     """
 
@@ -49,16 +49,16 @@ class RegistryLedger:
         }
 
     def starting_positions(self, committed: Sequence[Position], log: InputLog) -> list[Position]:
-        """Give every partition without a committed offset the position to start at.
+        """Return positions, with a start for every partition without a committed offset.
 
         Raises:
             StartRefused: a partition was committed before and its offset is gone.
-            Retriable: the registry or a log cannot be read now.
+            Retriable: the control topic or a log cannot be read now.
         """
         new = [p.topic_partition for p in committed if p.offset is None]
         if not new:
             return list(committed)
-        # Without a marker they start as if they were new, so none may be hidden.
+        # Partitions without a marker start as new ones, so no marker may be hidden.
         refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
         late = [partition for partition in new if self.starts_at_end(partition)]
         early = [partition for partition in new if partition not in late]
@@ -74,24 +74,24 @@ class RegistryLedger:
         ]
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
-        """Return what to write into a partition's first transaction; None: it is there."""
+        """Return the record for a partition's first transaction; None: it was written."""
         if partition in self._registry.state.committed:
             return None
         return self._registry.committed_marker(sub_topology, partition)
 
     def starts_at_end(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition that was never committed starts at its end."""
+        """Return whether a partition that was never committed starts at its end."""
         return self._start is Start.LATEST and partition.topic not in self._whole_topics
 
     def former_ids(self, by_task: ByTask) -> list[str]:
-        """Return the ids under which the tasks' partitions were processed and are no more.
+        """Return the ids under which the tasks' partitions were processed before.
 
-        Where partitions share producers, all members of the group have to agree on how many; that
-        comes first, so that whoever does not fences nobody.
+        If partitions share producers, all members of the group have to use the same number. That is
+        checked first, so that a member with another number fences no producer.
 
         Raises:
-            RunError: they do not agree.
-            Retriable: that cannot be seen yet.
+            RunError: their numbers differ.
+            Retriable: the members cannot be described now.
         """
         shared = {task.partitions_per_producer for task in by_task} - {1}
         for number in shared:
@@ -102,8 +102,8 @@ class RegistryLedger:
         """Make sure that leased ids were not released since this worker started.
 
         Raises:
-            RunError: one was; somebody else may have it.
-            Retriable: that cannot be seen yet.
+            RunError: one was; another task may have it.
+            Retriable: the control topic does not show it yet.
         """
         wanted = {
             partition: task
@@ -128,11 +128,11 @@ class RegistryLedger:
             )
 
     def confirm_start(self) -> None:
-        """Make sure that the application was not reset while this worker was no member.
+        """Make sure that the application was not reset while this worker was not a member.
 
         Raises:
-            RunError: it was: topics and stores are others than those that were found.
-            Retriable: that cannot be seen yet.
+            RunError: it was: topics and stores differ from those found at the start.
+            Retriable: the control topic cannot be read now.
         """
         if self._refreshed().entries.get(RESET) != self._reset:
             raise RunError(
@@ -147,11 +147,11 @@ class RegistryLedger:
             raise Retriable(str(error)) from error
 
     def _refreshed(self) -> Registered:
-        """Read the registry on."""
+        """Read new entries of the control topic."""
         return self._asked(self._registry.refresh)
 
     def _asked(self, question: Callable[[], Registered]) -> Registered:
-        """Ask the registry; a broker that leads it may have been lost just now."""
+        """Read the control topic; its leader may have failed just now."""
         try:
             return question()
         except ClusterUnreachable as error:
@@ -159,10 +159,10 @@ class RegistryLedger:
 
 
 def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
-    """Return ids under which workers of an earlier topology, or with ids from elsewhere, may write.
+    """Return ids under which workers of earlier topologies, or with other ids, may write.
 
-    These are derived ids of sub-topologies that read a partition's topic once, each for as many
-    partitions as ever shared one, and ids that were leased for it.
+    These are derived ids of sub-topologies that once read a partition's topic, for each number of
+    partitions that ever shared one, and ids that were leased for it.
     """
     former: set[str] = set()
     for task, partitions in by_task.items():
@@ -180,7 +180,7 @@ def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
 def refuse_lost_offsets(
     application: str, registered: Registered, committed: Iterable[Position]
 ) -> None:
-    """Raise if a partition that was committed before has no committed offset any more.
+    """Refuse to start if a partition that was committed before has no committed offset any more.
 
     Raises:
         StartRefused: names the partitions and what to do.
@@ -205,10 +205,10 @@ def refuse_lost_offsets(
 
 
 class UnmarkedLedger(RegistryLedger):
-    """A ledger that marks nothing.
+    """A ledger without markers, for processing without transactions.
 
-    Outside a transaction a marker would be there before the offset that it vouches for; a crash
-    between the two would look like a lost offset.
+    Outside a transaction a marker would exist before the offset that it confirms; a crash between
+    the two would look like a lost offset.
     """
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
