@@ -14,7 +14,7 @@ from eosframework.postgres.queries import load_queries
 from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Seen
 
-_queries: Any = load_queries("persisting.sql")
+_queries: Any = load_queries("table_positions.sql")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_o
 from eosframework.postgres.tables.table_shapes import TableShape, read_shape
 from eosframework.topology.graph.graph import Persister, TableMode, TableSink
 
-positions: Any = load_queries("persisting.sql")
+positions: Any = load_queries("table_positions.sql")
 
 PRIVILEGES = {
     TableMode.APPEND: ("INSERT",),

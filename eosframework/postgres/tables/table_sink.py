@@ -34,7 +34,7 @@ from eosframework.records import TopicPartition
 from eosframework.tables.table_ports import Batch, Claim, RefusedRow, Row, TableRows, Written
 from eosframework.topology.graph.graph import Policy, TableSink
 
-positions: Any = load_queries("persisting.sql")
+positions: Any = load_queries("table_positions.sql")
 
 
 @dataclass(slots=True)
