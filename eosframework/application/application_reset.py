@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from eosframework import failpoints
 from eosframework.application.control_topic import (
     RESET,
-    Registered,
-    Registry,
+    ControlState,
+    ControlTopic,
     committed_key,
     topic_key,
 )
@@ -37,7 +37,7 @@ from eosframework.records import Position
 FORGOTTEN = ("topic", "committed", "topology", "backfill")
 """Kinds of entries of the control topic that record the application's progress."""
 
-RESET_IT = "the application is reset"
+BEFORE_RESET = "the application is reset"
 
 GONE_SECONDS = 30.0
 """The longest wait for brokers to delete topics."""
@@ -68,21 +68,21 @@ class KafkaReset:
     topic_ids: Mapping[str, tuple[str, int]] | None = None
 
 
-def refuse_unfinished_reset(application: str, registered: Registered) -> None:
+def refuse_unfinished_reset(application: str, control: ControlState) -> None:
     """Refuse to start after an interrupted reset, whose state and positions do not match.
 
     Raises:
         StartRefused: says how to finish it.
     """
-    if "begun_at" in registered.entries.get(RESET, {}):
+    if "begun_at" in control.entries.get(RESET, {}):
         raise StartRefused(
             f"a reset of application {application!r} was begun and is not through, so its state "
             f"and its positions do not fit together; finish it: eosframework reset APP"
         )
 
 
-def take_out(
-    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, registry: Registry
+def remove_state(
+    reset: KafkaReset, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
 ) -> None:
     """Perform R1 to R5; after an interruption it can be repeated.
 
@@ -91,11 +91,11 @@ def take_out(
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
-    refuse_members(reset.groups, admin, RESET_IT)
-    registry.ensure()
-    registry.write({RESET: {"begun_at": round(time.time() * 1000)}})
+    refuse_members(reset.groups, admin, BEFORE_RESET)
+    control_topic.ensure()
+    control_topic.write({RESET: {"begun_at": round(time.time() * 1000)}})
     failpoints.hit("reset.after_mark")
-    fence(reset.ids_of, settings, registry)
+    fence(reset.ids_of, settings, control_topic)
     failpoints.hit("reset.after_fence")
     for group in reset.groups:
         if not admin.delete_group(group):
@@ -110,7 +110,7 @@ def take_out(
     failpoints.hit("reset.after_topics")
 
 
-def start_again(reset: KafkaReset, admin: ClusterAdmin, registry: Registry) -> None:
+def finish_reset(reset: KafkaReset, admin: ClusterAdmin, control_topic: ControlTopic) -> None:
     """Perform R6 and R7: from here on workers may start.
 
     Raises:
@@ -120,19 +120,19 @@ def start_again(reset: KafkaReset, admin: ClusterAdmin, registry: Registry) -> N
     if reset.positions:
         admin.commit(reset.application, reset.positions)
     failpoints.hit("reset.after_positions")
-    known = registry.refresh().entries
+    known = control_topic.refresh().entries
     forgotten = {key: None for key in known if key.partition("/")[0] in FORGOTTEN}
-    registry.write(forgotten)
+    control_topic.write(forgotten)
     remembered: dict[str, object] = {}
-    readers = registry.state.owners
+    readers = control_topic.state.owners
     for position in reset.positions:
         topic_id, count = (reset.topic_ids or {})[position.topic]
         remembered[topic_key(position.topic)] = {"topic_id": topic_id, "partitions": count}
         for name in readers.get(position.topic, ()):
             key = committed_key(name, position.topic_partition)
             remembered[key] = {"topic_id": topic_id}
-    registry.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
-    registry.refresh()
+    control_topic.write({**remembered, RESET: {"done_at": round(time.time() * 1000)}})
+    control_topic.refresh()
 
 
 def _wait_until_gone(topics: Sequence[str], admin: ClusterAdmin) -> None:

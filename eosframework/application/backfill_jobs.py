@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.application.internal_topics import task_counts
 from eosframework.errors import StartRefused
 from eosframework.records import Position
@@ -57,16 +57,16 @@ class JobStanding:
 
 
 def backfill_jobs(
-    graph: Graph, registered: Registered, partitions: Mapping[str, int]
+    graph: Graph, control: ControlState, partitions: Mapping[str, int]
 ) -> list[JobStanding]:
     """Return the backfill jobs of an application, sorted by name.
 
     Args:
         graph: of the application.
-        registered: the content of its control topic.
+        control: the content of its control topic.
         partitions: number of partitions by topic, as it is now.
     """
-    entries = registered.entries
+    entries = control.entries
     expected = [
         f"{name}/{number}"
         for name, count in task_counts(graph, partitions).items()

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from eosframework.application.control_entries import key_of, read_entry, readable, take_entry
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -25,7 +25,7 @@ from eosframework.txnid import registry_topic
 FIRST_TAIL_RECORDS = 2000
 
 
-class RegistryLog:
+class ControlLog:
     """Reads and writes entries of an application's control topic, which exists.
 
     Args:
@@ -136,8 +136,8 @@ class RegistryLog:
         return (self.topic, value, key.encode(), 0, None, None, round(time.time() * 1000), None)
 
     def write(self, entries: Mapping[str, Any]) -> None:
-        """Write entries outside any transaction; see `Registry.write`."""
-        Registry(self._application, self._settings, self._admin).write(entries)
+        """Write entries outside any transaction; see `ControlTopic.write`."""
+        ControlTopic(self._application, self._settings, self._admin).write(entries)
 
     def _read_to(self, end: int, prefix: str, keys: Collection[str] | None) -> dict[str, Any]:
         first = self._admin.log_bounds([self._partition])[self._partition][0]

@@ -18,7 +18,7 @@ Other owners of progress (relays, backfills) add keys of their own, which are ke
 An open transaction hides the records after its first one from `read_committed` readers. Entries
 that are never written in a transaction (`WRITTEN_ALONE`) count from the moment they are in the log,
 so they are read there as well; for `committed` a reader waits where it matters
-(`Registry.settled`).
+(`ControlTopic.settled`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 import orjson
 
 from eosframework.application.control_entries import key_of, readable, take_entry
-from eosframework.application.needed_access import registry_access
+from eosframework.application.needed_access import control_topic_access
 from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.acls import refuse_denied
@@ -55,7 +55,7 @@ WRITTEN_ALONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredTopic:
+class RecordedTopic:
     """A source topic as it was when the application first read it."""
 
     topic_id: str
@@ -63,7 +63,7 @@ class RegisteredTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class ControlState:
     """Content of the control topic.
 
     Args:
@@ -79,7 +79,7 @@ class Registered:
     """
 
     cluster_id: str | None = None
-    topics: Mapping[str, RegisteredTopic] = field(default_factory=dict[str, RegisteredTopic])
+    topics: Mapping[str, RecordedTopic] = field(default_factory=dict[str, RecordedTopic])
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     committed: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     leased: Mapping[TopicPartition, tuple[TransactionalId, ...]] = field(
@@ -90,9 +90,9 @@ class Registered:
     entries: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def interpret(entries: Mapping[str, Any]) -> Registered:
+def interpret(entries: Mapping[str, Any]) -> ControlState:
     """Return the content of a control topic, from its entries."""
-    topics: dict[str, RegisteredTopic] = {}
+    topics: dict[str, RecordedTopic] = {}
     owners: dict[str, list[str]] = {}
     committed: dict[TopicPartition, str] = {}
     leased: dict[TopicPartition, list[TransactionalId]] = {}
@@ -100,7 +100,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     for key, value in sorted(entries.items()):
         kind, _, rest = key.partition("/")
         if kind == "topic":
-            topics[rest] = RegisteredTopic(value["topic_id"], value["partitions"])
+            topics[rest] = RecordedTopic(value["topic_id"], value["partitions"])
         elif kind == "owner":
             topic, _, sub_topology = rest.partition("/")
             owners.setdefault(topic, []).append(sub_topology)
@@ -114,7 +114,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
             names = value["application"], value["sub_topology"]
             task = TransactionalId(*names, int(number), leased=id_)
             leased.setdefault(TopicPartition(topic, int(number)), []).append(task)
-    return Registered(
+    return ControlState(
         cluster_id=entries.get(APPLICATION, {}).get("cluster_id"),
         topics=topics,
         owners={topic: tuple(names) for topic, names in owners.items()},
@@ -126,7 +126,7 @@ def interpret(entries: Mapping[str, Any]) -> Registered:
     )
 
 
-class Registry:
+class ControlTopic:
     """Reads and writes the control topic of one application.
 
     Args:
@@ -152,10 +152,10 @@ class Registry:
         self._replication_factor = replication_factor
         self._entries: dict[str, Any] = {}
         self._next_offset = 0
-        self._state = Registered()
+        self._state = ControlState()
 
     @property
-    def state(self) -> Registered:
+    def state(self) -> ControlState:
         """The result of the last `refresh`."""
         return self._state
 
@@ -177,7 +177,7 @@ class Registry:
         if policy not in (None, "compact"):
             raise StartRefused(
                 f"topic {self.topic!r} has cleanup.policy={policy!r}, so it forgets what the "
-                f"application must remember; it is the application's registry: set "
+                f"application must remember; it is the application's control topic: set "
                 f"cleanup.policy=compact on it"
             )
         return False
@@ -189,9 +189,9 @@ class Registry:
             StartRefused: names the missing operations.
         """
         allowed = self._admin.describe_topics([self.topic])[self.topic].allowed
-        refuse_denied([registry_access(self._application)], {("Topic", self.topic): allowed})
+        refuse_denied([control_topic_access(self._application)], {("Topic", self.topic): allowed})
 
-    def refresh(self) -> Registered:
+    def refresh(self) -> ControlState:
         """Read new entries and return everything; waits for no transaction.
 
         After the first open transaction it reads only entries that are never written in one.
@@ -213,7 +213,7 @@ class Registry:
                         take_entry(ahead, message)
         return self._interpreted(ahead)
 
-    def settled(self) -> Registered:
+    def settled(self) -> ControlState:
         """Return everything that is committed, once all records before this call are decided.
 
         Raises:
@@ -234,7 +234,7 @@ class Registry:
         self._next_offset = max(stable, self._next_offset)
         return stable
 
-    def _interpreted(self, ahead: Mapping[str, Any]) -> Registered:
+    def _interpreted(self, ahead: Mapping[str, Any]) -> ControlState:
         self._state = interpret(readable({**self._entries, **ahead}))
         return self._state
 

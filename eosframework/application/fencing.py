@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eosframework.application.control_topic import Registered, Registry
+from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
@@ -27,7 +27,7 @@ from eosframework.txnid import TransactionalId
 IDS_AT_ONCE = 64
 """The most producers that exist at the same time."""
 
-IdsOf = Callable[[Registered], Iterable[str]]
+IdsOf = Callable[[ControlState], Iterable[str]]
 """Returns the ids to fence, from the content of the control topic."""
 
 
@@ -51,13 +51,13 @@ def refuse_members(groups: Sequence[str], admin: ClusterAdmin, before: str) -> N
             )
 
 
-def fence(ids_of: IdsOf, settings: Settings, registry: Registry) -> Registered:
+def fence(ids_of: IdsOf, settings: Settings, control_topic: ControlTopic) -> ControlState:
     """Init ids and close their producers, until the control topic shows no further id (F2, F3).
 
     Args:
         ids_of: returns the ids.
         settings: how to reach the cluster.
-        registry: of the application.
+        control_topic: of the application.
 
     Returns:
         The content of the control topic, which no open transaction of these ids hides any more.
@@ -67,57 +67,55 @@ def fence(ids_of: IdsOf, settings: Settings, registry: Registry) -> Registered:
         TransactionError: an id could not be initialized.
         ClusterUnreachable: no broker answered in time.
     """
-    registered = registry.refresh()
+    control = control_topic.refresh()
     fenced: set[str] = set()
     outputs = producers(settings)
     try:
-        while waiting := sorted(set(ids_of(registered)) - fenced):
+        while waiting := sorted(set(ids_of(control)) - fenced):
             for first in range(0, len(waiting), IDS_AT_ONCE):
                 outputs.close(outputs.open(waiting[first : first + IDS_AT_ONCE]))
             fenced.update(waiting)
-            registered = registry.refresh()
+            control = control_topic.refresh()
     finally:
         outputs.stop()
-    return registered
+    return control
 
 
-def live_ids(
-    graph: Graph, registered: Registered, partitions: Mapping[str, int]
-) -> tuple[str, ...]:
+def live_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
     """Return every id whose owner can move the application's positions, sorted.
 
     These are the ids of workers, also of earlier topologies and other settings, and of cutovers.
 
     Args:
         graph: of the application.
-        registered: the content of its control topic.
+        control: the content of its control topic.
         partitions: number of partitions by topic, as it is now.
     """
-    counts = {name: topic.partitions for name, topic in registered.topics.items()}
+    counts = {name: topic.partitions for name, topic in control.topics.items()}
     readers = {source.topic: p.name for p in graph.sub_topologies for source in p.sources}
-    ids = {str(task) for tasks in registered.leased.values() for task in tasks}
+    ids = {str(task) for tasks in control.leased.values() for task in tasks}
     ids.update(
         str(TransactionalId.backfill(graph.application, key.removeprefix("backfill/"), 0))
-        for key in registered.entries
+        for key in control.entries
         if key.startswith("backfill/") and key.count("/") == 1
     )
-    for topic in {*readers, *registered.owners}:
-        name = readers.get(topic) or registered.owners[topic][0]
+    for topic in {*readers, *control.owners}:
+        name = readers.get(topic) or control.owners[topic][0]
         for number in range(max(counts.get(topic, 0), partitions.get(topic, 0))):
             task = TransactionalId.make(graph.application, name, number)
             ids.add(str(task))
-            ids.update(former_ids(registered, {task: [TopicPartition(topic, number)]}))
+            ids.update(former_ids(control, {task: [TopicPartition(topic, number)]}))
     return tuple(sorted(ids))
 
 
-def all_ids(graph: Graph, registered: Registered, partitions: Mapping[str, int]) -> tuple[str, ...]:
+def all_ids(graph: Graph, control: ControlState, partitions: Mapping[str, int]) -> tuple[str, ...]:
     """Return every id under which the application wrote or may write, sorted.
 
     These are the live ones, and those of backfill tasks and of replays of dead letters.
     """
     application = graph.application
-    ids = {*live_ids(graph, registered, partitions), str(TransactionalId.replay(application))}
-    for key in registered.entries:
+    ids = {*live_ids(graph, control, partitions), str(TransactionalId.replay(application))}
+    for key in control.entries:
         match key.split("/"):
             case ["backfill", job, "task", sub_topology, number]:
                 name = f"{job}.{sub_topology}"

@@ -19,7 +19,7 @@ TOMBSTONES_KEPT_SECONDS = 7 * 86_400
 """A store that was not written for half of this time is rebuilt, since deletions may be missing."""
 
 
-class OwnRole(StrEnum):
+class InternalRole(StrEnum):
     """Roles of internal topics."""
 
     ROWS = "rows"
@@ -31,12 +31,12 @@ class OwnRole(StrEnum):
 
 _UNTIL_READ = {"retention.ms": "-1", "cleanup.policy": "delete"}
 
-SETTINGS: dict[OwnRole, dict[str, str]] = {
-    OwnRole.ROWS: {"retention.ms": "-1"},
-    OwnRole.REPARTITION: _UNTIL_READ,
-    OwnRole.RETRY: _UNTIL_READ,
-    OwnRole.REPLAY: _UNTIL_READ,
-    OwnRole.CHANGELOG: {
+SETTINGS: dict[InternalRole, dict[str, str]] = {
+    InternalRole.ROWS: {"retention.ms": "-1"},
+    InternalRole.REPARTITION: _UNTIL_READ,
+    InternalRole.RETRY: _UNTIL_READ,
+    InternalRole.REPLAY: _UNTIL_READ,
+    InternalRole.CHANGELOG: {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(TOMBSTONES_KEPT_SECONDS * 1000),
     },
@@ -45,7 +45,7 @@ SETTINGS: dict[OwnRole, dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTopic:
+class InternalTopic:
     """A topic that only this application writes.
 
     Args:
@@ -53,7 +53,7 @@ class OwnTopic:
     """
 
     name: str
-    role: OwnRole
+    role: InternalRole
     partitions: int | None
 
     @property
@@ -62,7 +62,7 @@ class OwnTopic:
         return SETTINGS[self.role]
 
 
-def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
+def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, InternalTopic]:
     """Return the application's internal topics by name.
 
     Args:
@@ -70,19 +70,22 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, OwnTopi
         partitions: number of partitions by topic; 0 for one that does not exist.
     """
     counts = _counts(graph, partitions)
-    found = [OwnTopic(r.topic, _role(r), counts.get(r.topic)) for r in graph.repartitions]
+    found = [InternalTopic(r.topic, _role(r), counts.get(r.topic)) for r in graph.repartitions]
     tasks = {part.name: _tasks(part, counts) for part in graph.sub_topologies}
     for part in graph.sub_topologies:
-        found += [OwnTopic(s.changelog, OwnRole.CHANGELOG, tasks[part.name]) for s in part.stores]
+        found += [
+            InternalTopic(s.changelog, InternalRole.CHANGELOG, tasks[part.name])
+            for s in part.stores
+        ]
     found += [
-        OwnTopic(p.topic, OwnRole.ROWS, tasks[p.sub_topology])
+        InternalTopic(p.topic, InternalRole.ROWS, tasks[p.sub_topology])
         for p in graph.persisters
         if p.sub_topology is not None
     ]
     return {topic.name: topic for topic in found}
 
 
-def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
+def undersized_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
     """Return the internal topics with fewer partitions than the sources require, and that number.
 
     They were created before the sources, or when these had fewer partitions.
@@ -101,10 +104,10 @@ def too_small(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _role(repartition: Repartition) -> OwnRole:
+def _role(repartition: Repartition) -> InternalRole:
     if repartition.again is None:
-        return OwnRole.REPARTITION
-    return OwnRole.REPLAY if repartition.again.delay_ms is None else OwnRole.RETRY
+        return InternalRole.REPARTITION
+    return InternalRole.REPLAY if repartition.again.delay_ms is None else InternalRole.RETRY
 
 
 def task_counts(graph: Graph, partitions: Mapping[str, int]) -> dict[str, int]:
@@ -128,13 +131,13 @@ def refuse_unfit_topics(graph: Graph, topics: Mapping[str, TopicFacts]) -> None:
     partitions = {name: found.partitions for name, found in topics.items()}
     for topic in own_topics(graph, partitions).values():
         found = topics[topic.name]
-        if not found.exists or topic.role is OwnRole.ROWS:
+        if not found.exists or topic.role is InternalRole.ROWS:
             continue
         for complaint in _complaints(topic, found):
             raise StartRefused(f"{topic.role} topic {topic.name!r} {complaint}")
 
 
-def _complaints(topic: OwnTopic, found: TopicFacts) -> Iterator[str]:
+def _complaints(topic: InternalTopic, found: TopicFacts) -> Iterator[str]:
     if topic.partitions and found.partitions != topic.partitions:
         yield (
             f"has {found.partitions} partitions, and there are {topic.partitions} tasks that "

@@ -25,11 +25,11 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from eosframework.application.control_topic import IDS, Registered, Registry, leased_key
+from eosframework.application.control_topic import IDS, ControlState, ControlTopic, leased_key
 from eosframework.config import Ids
 from eosframework.errors import DatabaseUnusable, EosError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import IdSource, TransactionalId, tasks
@@ -52,7 +52,7 @@ def task_names(graph: Graph, partitions: Mapping[str, int]) -> list[Transactiona
 
 
 def given_ids(
-    source: IdSource, names: Sequence[TransactionalId], registered: Registered
+    source: IdSource, names: Sequence[TransactionalId], control: ControlState
 ) -> list[TransactionalId]:
     """Return the tasks with their ids (L1).
 
@@ -67,7 +67,7 @@ def given_ids(
     except DatabaseUnusable as error:
         known = {
             (task.sub_topology, task.partition): task
-            for leased in registered.leased.values()
+            for leased in control.leased.values()
             for task in leased
         }
         found = [known.get((name.sub_topology, name.partition)) for name in names]
@@ -75,13 +75,13 @@ def given_ids(
         if len(complete) < len(names):
             raise
         structlog.get_logger("eosframework.worker").warning(
-            "ids_taken_from_registry", error=str(error)
+            "ids_taken_from_control_topic", error=str(error)
         )
         return complete
 
 
 def id_entries(
-    graph: Graph, ids: Sequence[TransactionalId], registered: Registered
+    graph: Graph, ids: Sequence[TransactionalId], control: ControlState
 ) -> dict[str, object]:
     """Return the new entries of the control topic about the ids (L2)."""
     kind = Ids.LEASED if any(task.leased for task in ids) else Ids.DERIVED
@@ -93,41 +93,41 @@ def id_entries(
         for task in ids
         if task.leased is not None
         for topic in _topics(graph, task)
-        if task not in registered.leased.get(TopicPartition(topic, task.partition), ())
+        if task not in control.leased.get(TopicPartition(topic, task.partition), ())
     }
-    if ids and kind is not registered.ids:
+    if ids and kind is not control.ids:
         entries[IDS] = {"from": kind}
     return entries
 
 
-def refuse_changing_ids(ids: Ids, registered: Registered, client_ids: Sequence[str]) -> None:
+def refuse_changing_ids(ids: Ids, control: ControlState, client_ids: Sequence[str]) -> None:
     """Refuse another source of ids than that of running workers: they would not fence each other.
 
     Raises:
         StartRefused: says what to do.
     """
-    if registered.cluster_id is not None and client_ids and ids is not registered.ids:
+    if control.cluster_id is not None and client_ids and ids is not control.ids:
         raise StartRefused(
             f"worker.ids={ids} here, and {len(client_ids)} workers that run use "
-            f"{registered.ids} ids: neither would fence the other. Stop all workers first; one "
+            f"{control.ids} ids: neither would fence the other. Stop all workers first; one "
             f"that was killed counts until worker.session_timeout_seconds have passed"
         )
 
 
-def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], registered: Registered) -> None:
+def refuse_moved_ids(graph: Graph, ids: Sequence[TransactionalId], control: ControlState) -> None:
     """Refuse ids that moved to another task by any other way than `ids release`.
 
     Raises:
         StartRefused: names the id and both tasks.
     """
-    before = {str(task): task for leased in registered.leased.values() for task in leased}
+    before = {str(task): task for leased in control.leased.values() for task in leased}
     for task in ids:
         known = before.get(str(task))
         names = (task.sub_topology, task.partition)
         if known is not None and (known.sub_topology, known.partition) != names:
             raise StartRefused(
                 f"transactional id {task} is leased to {task.sub_topology}[{task.partition}], and "
-                f"the registry of application {graph.application!r} knows it as the id of "
+                f"the control topic of application {graph.application!r} knows it as the id of "
                 f"{known.sub_topology}[{known.partition}], which may still be written under it; "
                 f"undo that change of the database, or free the id with "
                 f"`eosframework ids release APP {task}`"
@@ -149,14 +149,17 @@ def refuse_other_ids(before: Sequence[TransactionalId], now: Sequence[Transactio
 
 
 def release(
-    ids: Sequence[TransactionalId], admin: ClusterAdmin, registry: Registry, outputs: KafkaOutputs
+    ids: Sequence[TransactionalId],
+    admin: ClusterAdmin,
+    control_topic: ControlTopic,
+    outputs: ProducerPool,
 ) -> None:
     """Make sure that no producer writes under the ids, now or later (R2 to R5).
 
     Args:
         ids: of one application, locked at their source.
         admin: describes the group.
-        registry: of the application.
+        control_topic: of the application.
         outputs: inits the ids.
 
     Raises:
@@ -167,33 +170,33 @@ def release(
         return
     application = ids[0].application
     _refuse_members(application, admin)
-    registry.ensure()
-    known = {str(task) for leased in registry.refresh().leased.values() for task in leased}
+    control_topic.ensure()
+    known = {str(task) for leased in control_topic.refresh().leased.values() for task in leased}
     outputs.close(outputs.open(sorted(known | {str(task) for task in ids})))
-    entries = _entries_of(ids, registry.refresh())
-    registry.write(dict.fromkeys(entries))
+    entries = _entries_of(ids, control_topic.refresh())
+    control_topic.write(dict.fromkeys(entries))
     try:
-        if _entries_of(ids, registry.refresh()):
+        if _entries_of(ids, control_topic.refresh()):
             raise StartRefused(
                 f"no id of application {application!r} was released: an open transaction hides "
-                f"the end of its registry {registry.topic!r}; wait for its timeout (`eosframework "
-                f"txn hanging --topic {registry.topic}` shows it) and try again"
+                f"the end of its control topic {control_topic.topic!r}; wait for its timeout "
+                f"(`eosframework txn hanging --topic {control_topic.topic}` shows it) and try again"
             )
         _refuse_members(application, admin)
         outputs.close(outputs.open(sorted(map(str, ids))))
     except EosError:
-        registry.write(entries)
+        control_topic.write(entries)
         raise
 
 
-def _entries_of(ids: Sequence[TransactionalId], registered: Registered) -> dict[str, object]:
+def _entries_of(ids: Sequence[TransactionalId], control: ControlState) -> dict[str, object]:
     keys = {
         leased_key(partition, str(task))
-        for partition, leased in registered.leased.items()
+        for partition, leased in control.leased.items()
         for task in leased
         if task in ids
     }
-    return {key: registered.entries[key] for key in sorted(keys)}
+    return {key: control.entries[key] for key in sorted(keys)}
 
 
 def _refuse_members(application: str, admin: ClusterAdmin) -> None:

@@ -31,7 +31,7 @@ def worker_access(
             *topic_access(graph, sources, sinks),
             *tables_access(graph),
             *purging_access(graph, settings),
-            registry_access(graph.application),
+            control_topic_access(graph.application),
             *_transaction_access(graph.application, settings, ids),
         ]
     )
@@ -46,8 +46,8 @@ def relay_access(settings: Settings, topics: Iterable[str]) -> list[Access]:
     """
     name = settings.outbox.name
     return [
-        *map(topic_written, sorted(set(topics))),
-        registry_access(name),
+        *map(write_access, sorted(set(topics))),
+        control_topic_access(name),
         *_transaction_access(name, settings, None),
     ]
 
@@ -60,7 +60,7 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
             Access("Topic", topic, ("Read", "Describe"))
             for topic in sorted({table.topic for table in graph.global_tables} - set(sources))
         ),
-        *map(topic_written, sinks),
+        *map(write_access, sinks),
         *(
             Access("Topic", store.changelog, ("Read", "Write", "Describe"))
             for part in graph.sub_topologies
@@ -91,12 +91,12 @@ def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
             yield Access("Topic", persister.topic, ("Delete",))
 
 
-def topic_written(topic: str) -> Access:
+def write_access(topic: str) -> Access:
     """Return the access to a topic that is written and not read."""
     return Access("Topic", topic, ("Write", "Describe"))
 
 
-def registry_access(application: str) -> Access:
+def control_topic_access(application: str) -> Access:
     """Return the access to the control topic, once it exists."""
     return Access("Topic", registry_topic(application), ("Read", "Write", "Describe"))
 

@@ -21,7 +21,7 @@ import structlog
 from eosframework.config import KafkaSettings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.requests import QUESTION_FAILED
+from eosframework.kafka.admin.requests import REQUEST_FAILED
 from eosframework.records import TopicPartition
 
 LOOK_SECONDS = 10.0
@@ -32,7 +32,7 @@ Count = Callable[[], Mapping[str, int]]
 """Returns the number of partitions of each topic; topics that do not exist may be left out."""
 
 
-class Growth:
+class PartitionGrowth:
     """Compares partition counts with those at the worker's start.
 
     Args:
@@ -88,7 +88,7 @@ class Growth:
     def _look(self) -> None:
         try:
             # The next look retries brokers that do not answer; other requests report them.
-            with suppress(*QUESTION_FAILED):
+            with suppress(*REQUEST_FAILED):
                 self._found = self._count()
         finally:
             self._looking.release()
@@ -122,7 +122,7 @@ class Growth:
         )
 
 
-def counting(settings: KafkaSettings, topics: Collection[str]) -> Count:
+def partition_counter(settings: KafkaSettings, topics: Collection[str]) -> Count:
     """Return a function that counts the partitions of topics, with a client of its own.
 
     Args:

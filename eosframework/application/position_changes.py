@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.application.control_topic import Registry, committed_key, topic_key
+from eosframework.application.control_topic import ControlTopic, committed_key, topic_key
 from eosframework.application.fencing import fence, live_ids, refuse_members
 from eosframework.application.start_checks import (
     Facts,
@@ -28,7 +28,7 @@ _WISH = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PositionRequest:
     """One argument of `positions set`: TOPIC[NUMBER]=WHERE or TOPIC=WHERE.
 
     Args:
@@ -42,7 +42,7 @@ class Wish:
     where: str
 
     @classmethod
-    def parse(cls, text: str) -> Wish:
+    def parse(cls, text: str) -> PositionRequest:
         """Parse an argument.
 
         Raises:
@@ -61,10 +61,10 @@ class Wish:
 
 def set_positions(
     graph: Graph,
-    wishes: Sequence[Wish],
+    wishes: Sequence[PositionRequest],
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
 ) -> list[Position]:
     """Commit positions for a stopped application and record its topics as they are now.
 
@@ -85,25 +85,25 @@ def set_positions(
             created again or resized is not given completely.
         TransactionError: an id could not be initialized; no position was set.
     """
-    registry.ensure()
-    facts = gather(graph, admin, registry)
+    control_topic.ensure()
+    facts = gather(graph, admin, control_topic)
     refuse_another_cluster(graph, facts)
     refuse_members([graph.application], admin, "its positions are set")
     _checked(graph, wishes, facts, admin)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         partitions = facts.partitions
-        fence(lambda found: live_ids(graph, found, partitions), settings, registry)
-        facts = gather(graph, admin, registry)
+        fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
+        facts = gather(graph, admin, control_topic)
     wanted, positions = _checked(graph, wishes, facts, admin)
     if positions:
         admin.commit(graph.application, positions)
-    registry.write(_entries(graph, wanted, facts))
-    registry.refresh()
+    control_topic.write(_entries(graph, wanted, facts))
+    control_topic.refresh()
     return positions
 
 
 def _checked(
-    graph: Graph, wishes: Sequence[Wish], facts: Facts, admin: ClusterAdmin
+    graph: Graph, wishes: Sequence[PositionRequest], facts: Facts, admin: ClusterAdmin
 ) -> tuple[dict[TopicPartition, str], list[Position]]:
     """Return the requested position of each partition, and the offsets to commit."""
     wanted = by_partition(graph, wishes, {t: facts.topics[t] for t in source_topics(graph)})
@@ -112,7 +112,7 @@ def _checked(
 
 
 def by_partition(
-    graph: Graph, wishes: Sequence[Wish], topics: Mapping[str, TopicFacts]
+    graph: Graph, wishes: Sequence[PositionRequest], topics: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, str]:
     """Return the requested position of each partition; later requests override earlier ones.
 
@@ -158,22 +158,22 @@ def _not_read(graph: Graph, topic: str, topics: Sequence[str]) -> str:
 def _refuse_incomplete(wanted: dict[TopicPartition, str], facts: Facts) -> None:
     """Refuse requests that leave positions of the former topic in partitions of a changed one."""
     for topic in sorted({partition.topic for partition in wanted}):
-        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
-        if registered is None:
+        recorded, found = facts.control.topics.get(topic), facts.topics[topic]
+        if recorded is None:
             continue
         given = {p.partition: where for p, where in wanted.items() if p.topic == topic}
-        recreated = registered.topic_id != found.topic_id
+        recreated = recorded.topic_id != found.topic_id
         kept = [number for number, where in given.items() if where == COMMITTED]
         if recreated and kept:
             raise ConfigurationError(
                 f"topic {topic!r} was created again, so what was committed before means other "
                 f"records; give partition {kept[0]} an offset, {EARLIEST} or {LATEST}"
             )
-        changed = recreated or registered.partitions != found.partitions
+        changed = recreated or recorded.partitions != found.partitions
         missing = sorted(set(range(found.partitions)) - set(given))
         if changed and missing:
             raise ConfigurationError(
-                f"topic {topic!r} has changed since it was registered, so all of its "
+                f"topic {topic!r} has changed since it was recorded, so all of its "
                 f"{found.partitions} partitions have to be given; missing: "
                 f"{', '.join(map(str, missing))}"
             )

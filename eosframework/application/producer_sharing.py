@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from eosframework.application.control_topic import Registered, sharing_key
+from eosframework.application.control_topic import ControlState, sharing_key
 from eosframework.errors import RunError, StartRefused
 from eosframework.kafka.consumer.group import shared_by
 
@@ -49,13 +49,13 @@ def require_same_sharing(partitions_per_producer: int, client_ids: Collection[st
         )
 
 
-def sharing_entries(partitions_per_producer: int, registered: Registered) -> dict[str, object]:
+def sharing_entries(partitions_per_producer: int, control: ControlState) -> dict[str, object]:
     """Return new entries of the control topic, so that takeovers fence ids of every number."""
-    if partitions_per_producer == 1 and not registered.sharing:
+    if partitions_per_producer == 1 and not control.sharing:
         return {}
-    before = registered.sharing or ((1,) if registered.owners else ())
+    before = control.sharing or ((1,) if control.owners else ())
     numbers = {*before, partitions_per_producer}
-    return {sharing_key(number): {} for number in sorted(numbers.difference(registered.sharing))}
+    return {sharing_key(number): {} for number in sorted(numbers.difference(control.sharing))}
 
 
 def _others(partitions_per_producer: int, client_ids: Collection[str]) -> Sequence[int]:

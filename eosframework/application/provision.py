@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from eosframework.application.backfill_jobs import JobStanding
-from eosframework.application.control_topic import Registry
-from eosframework.application.internal_topics import own_topics, too_small
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.internal_topics import own_topics, undersized_topics
 from eosframework.application.leases import refuse_moved_ids, task_names
 from eosframework.application.needed_access import worker_access
 from eosframework.application.start_checks import (
@@ -44,7 +44,7 @@ class TopicRole(StrEnum):
     RETRY = "retry"
     REPLAY = "replay"
     CHANGELOG = "changelog"
-    REGISTRY = "registry"
+    CONTROL = "control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def plan(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Provision:
     """Return the needed resources. Changes nothing.
@@ -138,17 +138,17 @@ def plan(
         graph: of the application.
         settings: of its workers.
         admin: describes the cluster.
-        registry: of the application.
+        control_topic: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
-    facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
-    registry_facts = admin.describe_topics([registry.topic])[registry.topic]
+    facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
+    control_topic_facts = admin.describe_topics([control_topic.topic])[control_topic.topic]
     topics = (
         *_planned(graph, settings, facts.topics, _growing(graph, facts, admin)),
-        _planned_registry(registry, registry_facts),
+        _planned_control_topic(control_topic, control_topic_facts),
     )
     note = retention_note(facts)
     ids, no_ids = _planned_ids(graph, _after(facts, topics), source or DerivedIds())
@@ -178,7 +178,7 @@ def plan(
 
 
 def apply(
-    graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
+    graph: Graph, settings: Settings, admin: ClusterAdmin, control_topic: ControlTopic
 ) -> tuple[Provision, list[str]]:
     """Create the missing topics and return the plan with their names.
 
@@ -191,7 +191,7 @@ def apply(
         ConfigurationError: the cluster rejects a topic.
         ClusterUnreachable: no broker answered in time.
     """
-    planned = plan(graph, settings, admin, registry)
+    planned = plan(graph, settings, admin, control_topic)
     lasting = [change for change in planned.changes if change.verdict.is_refused]
     refuse_changes(graph.application, lasting, (), ())
     created = admin.create_topics(
@@ -203,12 +203,12 @@ def apply(
                 config=topic.settings,
             )
             for topic in planned.topics
-            if topic.create and topic.role is not TopicRole.REGISTRY
+            if topic.create and topic.role is not TopicRole.CONTROL
         ]
     )
     admin.grow_topics(planned.growing)
-    if registry.ensure():
-        created.append(registry.topic)
+    if control_topic.ensure():
+        created.append(control_topic.topic)
     return planned, created
 
 
@@ -251,10 +251,10 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
 
     If one of them is not empty none is changed, because their numbers depend on each other.
     """
-    counts = too_small(graph, facts.partitions)
-    registered = facts.registered
-    processed = registered.committed or any(p.offset is not None for p in facts.committed)
-    if not counts or processed or registered.topics.keys() & counts.keys():
+    counts = undersized_topics(graph, facts.partitions)
+    control = facts.control
+    processed = control.committed or any(p.offset is not None for p in facts.committed)
+    if not counts or processed or control.topics.keys() & counts.keys():
         return {}
     partitions = [
         TopicPartition(name, number) for name in counts for number in range(facts.partitions[name])
@@ -263,11 +263,11 @@ def _growing(graph: Graph, facts: Facts, admin: ClusterAdmin) -> dict[str, int]:
     return counts if is_empty else {}
 
 
-def _planned_registry(registry: Registry, facts: TopicFacts) -> PlannedTopic:
-    wanted = registry.as_topic()
+def _planned_control_topic(control_topic: ControlTopic, facts: TopicFacts) -> PlannedTopic:
+    wanted = control_topic.as_topic()
     return PlannedTopic(
         name=wanted.name,
-        role=TopicRole.REGISTRY,
+        role=TopicRole.CONTROL,
         exists=facts.exists,
         partitions=facts.partitions or wanted.partitions,
         replication_factor=facts.replication_factor or wanted.replication_factor,
@@ -281,7 +281,7 @@ def _planned_ids(
     """Return the ids of all tasks whose source topics exist, or the reason why there are none."""
     try:
         ids = source.preview(task_names(graph, facts.partitions))
-        refuse_moved_ids(graph, ids, facts.registered)
+        refuse_moved_ids(graph, ids, facts.control)
     except (StartRefused, DatabaseUnusable) as error:
         return [], str(error)
     return ids, None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -18,7 +18,7 @@ from eosframework.records import TopicPartition
 _PREFIX = position_key(0).rpartition("/")[0] + "/"
 
 
-class RegistryPositions:
+class RelayPositionLog:
     """The `PositionLog` in a relay's control topic.
 
     Args:
@@ -38,7 +38,7 @@ class RegistryPositions:
         shards: int,
         settle_seconds: float,
     ) -> None:
-        self._log = RegistryLog(name, settings, admin, settle_seconds=settle_seconds)
+        self._log = ControlLog(name, settings, admin, settle_seconds=settle_seconds)
         self._keys = {position_key(shard): shard for shard in range(shards)}
 
     def read(self) -> Mapping[int, RelayPosition]:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eosframework.application.needed_access import topic_written
+from eosframework.application.needed_access import write_access
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
-from eosframework.kafka.client.writer import create_by_use
+from eosframework.kafka.client.writer import auto_create
 from eosframework.outbox.outbox_ports import Destination
 
 LOOK_SECONDS = 0.05
@@ -25,7 +25,7 @@ PATIENCE_SHARE = 0.1
 for other topics wait meanwhile."""
 
 
-class RelayTopics:
+class RelayDestinations:
     """The `Destinations` of a cluster.
 
     Args:
@@ -70,7 +70,7 @@ class RelayTopics:
         deadline = self._clock() + KNOWN_SECONDS
         if self._are_created_by_use():
             deadline = self._clock() + CREATION_SECONDS
-            create_by_use(self._settings, missing, CREATION_SECONDS)
+            auto_create(self._settings, missing, CREATION_SECONDS)
         while True:
             found = self._admin.describe_written(missing)
             is_over = self._clock() >= deadline
@@ -87,7 +87,7 @@ class RelayTopics:
         return self._creates
 
     def _destination(self, topic: str, facts: TopicFacts | None) -> Destination:
-        needed = topic_written(topic)
+        needed = write_access(topic)
         if facts is None:
             wanted = " and ".join(needed.granted)
             return Destination(

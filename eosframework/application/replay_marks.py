@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eosframework.application.control_log import RegistryLog
+from eosframework.application.control_log import ControlLog
 from eosframework.processing.ports import Output
 from eosframework.records import TopicPartition
 
@@ -64,7 +64,7 @@ class Marks:
 class ReplayMarks:
     """Reads and writes marks in an application's control topic."""
 
-    def __init__(self, log: RegistryLog) -> None:
+    def __init__(self, log: ControlLog) -> None:
         self._log = log
 
     def settled(self, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Marks]:

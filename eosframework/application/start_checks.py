@@ -17,8 +17,8 @@ from eosframework.application.backfill_jobs import (
 from eosframework.application.control_topic import (
     APPLICATION,
     VERSION,
-    Registered,
-    Registry,
+    ControlState,
+    ControlTopic,
     owner_key,
     topic_key,
 )
@@ -39,11 +39,11 @@ from eosframework.application.topology_changes import (
     refuse_changes,
     topology_changes,
     topology_entry,
-    unread_ways,
+    undrained_topics,
 )
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, naming_what_is_needed, refuse_denied
+from eosframework.kafka.admin.acls import Access, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupFacts,
@@ -83,7 +83,7 @@ class Facts:
 
     cluster_id: str
     topics: Mapping[str, TopicFacts]
-    registered: Registered
+    control: ControlState
     committed: Sequence[Position] = ()
     group: GroupFacts = field(default_factory=GroupFacts)
     tables_group: GroupFacts = field(default_factory=GroupFacts)
@@ -121,18 +121,18 @@ def check_worker_start(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Facts:
     """Perform `check_start`, and refuse workers while a backfill job is unfinished."""
-    return _checked(graph, settings, admin, registry, source, refuse_worker)
+    return _checked(graph, settings, admin, control_topic, source, refuse_worker)
 
 
 def check_start(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None = None,
 ) -> Facts:
     """Refuse to start if the guarantee would not hold; then record the topology.
@@ -148,7 +148,7 @@ def check_start(
         graph: of the application.
         settings: of the worker.
         admin: describes the cluster.
-        registry: of the application.
+        control_topic: of the application.
         source: of the ids; None: they are derived.
 
     Raises:
@@ -156,21 +156,21 @@ def check_start(
         TopologyError: sources of a sub-topology are not co-partitioned.
         ClusterUnreachable: no broker answered in time.
     """
-    return _checked(graph, settings, admin, registry, source, refuse)
+    return _checked(graph, settings, admin, control_topic, source, refuse)
 
 
 def _checked(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    control_topic: ControlTopic,
     source: IdSource | None,
     refuse: Refuse,
 ) -> Facts:
-    with naming_what_is_needed(_needed(graph, settings)):
-        registry.ensure()
-        registry.require_access()
-        facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+    with naming_needed_access(_needed(graph, settings)):
+        control_topic.ensure()
+        control_topic.require_access()
+        facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
     refuse(graph, settings, facts)
     if settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         require_answered(
@@ -181,20 +181,20 @@ def _checked(
         )
         if any(change.verdict.stops_all for change in facts.changes):
             partitions = facts.partitions
-            fence(lambda found: live_ids(graph, found, partitions), settings, registry)
-            facts = with_changes(graph, settings, gather(graph, admin, registry), admin)
+            fence(lambda found: live_ids(graph, found, partitions), settings, control_topic)
+            facts = with_changes(graph, settings, gather(graph, admin, control_topic), admin)
             refuse(graph, settings, facts)
     source = source or DerivedIds()
     names = task_names(graph, facts.partitions)
-    ids = given_ids(source, names, facts.registered)
-    refuse_moved_ids(graph, ids, facts.registered)
+    ids = given_ids(source, names, facts.control)
+    refuse_moved_ids(graph, ids, facts.control)
     facts = replace(facts, ids=ids)
-    registry.write(registrations(graph, facts))
-    refuse_other_ids(ids, given_ids(source, names, registry.refresh()))
+    control_topic.write(new_entries(graph, facts))
+    refuse_other_ids(ids, given_ids(source, names, control_topic.refresh()))
     return facts
 
 
-def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
+def gather(graph: Graph, admin: ClusterAdmin, control_topic: ControlTopic) -> Facts:
     """Read all state that the checks need."""
     topics = admin.describe_topics(
         sorted(
@@ -216,12 +216,12 @@ def gather(graph: Graph, admin: ClusterAdmin, registry: Registry) -> Facts:
         for topic in source_topics(graph)
         for number in range(topics[topic].partitions)
     ]
-    registered = registry.refresh()
+    control = control_topic.refresh()
     return Facts(
         cluster_id=admin.cluster_id(),
         topics=topics,
-        registered=registered,
-        committed=_committed(graph.application, partitions, registered, admin),
+        control=control,
+        committed=_committed(graph.application, partitions, control, admin),
         group=group,
         tables_group=filling,
         brokers=brokers,
@@ -235,7 +235,7 @@ def _group(name: str, is_used: bool, admin: ClusterAdmin) -> GroupFacts:
 def _committed(
     application: str,
     partitions: Sequence[TopicPartition],
-    registered: Registered,
+    control: ControlState,
     admin: ClusterAdmin,
 ) -> list[Position]:
     """Return the committed positions, without waiting for transactions of others.
@@ -247,7 +247,7 @@ def _committed(
     on_its_way = [
         position.topic_partition
         for position in found
-        if position.offset is None and position.topic_partition in registered.committed
+        if position.offset is None and position.topic_partition in control.committed
     ]
     settled = {p.topic_partition: p for p in admin.committed(application, on_its_way)}
     return [settled.get(position.topic_partition, position) for position in found]
@@ -255,8 +255,8 @@ def _committed(
 
 def with_changes(graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin) -> Facts:
     """Return the facts with the differences from the topology that ran before."""
-    changes = topology_changes(graph, facts.registered, facts.topics)
-    unread = unread_ways(graph.application, changes, settings.kafka, admin)
+    changes = topology_changes(graph, facts.control, facts.topics)
+    unread = undrained_topics(graph.application, changes, settings.kafka, admin)
     return replace(facts, changes=changes, unread=unread)
 
 
@@ -268,7 +268,7 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
         TopologyError: sources of a sub-topology are not co-partitioned.
     """
     refuse_another_cluster(graph, facts)
-    refuse_unfinished_reset(graph.application, facts.registered)
+    refuse_unfinished_reset(graph.application, facts.control)
     refuse_another_application(graph, facts)
     refuse_missing_topics(graph, facts)
     refuse_denied_access(graph, settings, facts)
@@ -278,9 +278,9 @@ def refuse(graph: Graph, settings: Settings, facts: Facts) -> None:
     refuse_unfit_topics(graph, facts.topics)
     refuse_changed_topics(graph, facts)
     refuse_changes(graph.application, facts.changes, facts.unread, facts.group.client_ids)
-    refuse_changing_ids(settings.worker.ids, facts.registered, facts.group.client_ids)
+    refuse_changing_ids(settings.worker.ids, facts.control, facts.group.client_ids)
     refuse_other_sharing(settings.worker.partitions_per_producer, facts.group.client_ids)
-    refuse_lost_offsets(graph.application, facts.registered, facts.committed)
+    refuse_lost_offsets(graph.application, facts.control, facts.committed)
     refuse_long_transactions(settings, facts)
 
 
@@ -296,7 +296,7 @@ def refuse_worker(graph: Graph, settings: Settings, facts: Facts) -> None:
 
 def jobs_of(graph: Graph, facts: Facts) -> list[JobStanding]:
     """Return the backfill jobs of the application."""
-    return backfill_jobs(graph, facts.registered, facts.partitions)
+    return backfill_jobs(graph, facts.control, facts.partitions)
 
 
 def source_topics(graph: Graph) -> list[str]:
@@ -325,7 +325,7 @@ def global_topics(graph: Graph) -> list[str]:
     return sorted({table.topic for table in graph.global_tables})
 
 
-def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
+def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
     """Return the entries that the control topic does not have yet."""
     entries: dict[str, object] = {APPLICATION: {"cluster_id": facts.cluster_id, "version": VERSION}}
     for part in graph.sub_topologies:
@@ -337,21 +337,21 @@ def registrations(graph: Graph, facts: Facts) -> dict[str, object]:
             }
             if not any(task.leased for task in facts.ids):
                 entries[owner_key(source.topic, part.name)] = {}
-    known = facts.registered.entries
+    known = facts.control.entries
     lacking = {key: value for key, value in entries.items() if key not in known}
-    lacking |= topology_entry(graph, facts.registered, facts.topics)
+    lacking |= topology_entry(graph, facts.control, facts.topics)
     for number in {task.partitions_per_producer for task in facts.ids if task.leased is None}:
-        lacking |= sharing_entries(number, facts.registered)
-    return lacking | id_entries(graph, facts.ids, facts.registered)
+        lacking |= sharing_entries(number, facts.control)
+    return lacking | id_entries(graph, facts.ids, facts.control)
 
 
 def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
     """Refuse a control topic that was created on another cluster, and copied here."""
-    registered = facts.registered.cluster_id
-    if registered is not None and registered != facts.cluster_id:
+    recorded = facts.control.cluster_id
+    if recorded is not None and recorded != facts.cluster_id:
         raise StartRefused(
-            f"the registry of application {graph.application!r} was made on cluster "
-            f"{registered}, and this is cluster {facts.cluster_id}: offsets of the one mean "
+            f"the control topic of application {graph.application!r} was made on cluster "
+            f"{recorded}, and this is cluster {facts.cluster_id}: offsets of the one mean "
             f"nothing on the other. Correct kafka.bootstrap_servers, or use another application "
             f"name on this cluster"
         )
@@ -359,7 +359,7 @@ def refuse_another_cluster(graph: Graph, facts: Facts) -> None:
 
 def refuse_another_application(graph: Graph, facts: Facts) -> None:
     """Refuse an application whose name another application uses."""
-    declared, known = source_topics(graph), sorted(facts.registered.topics)
+    declared, known = source_topics(graph), sorted(facts.control.topics)
     if known and declared and not set(declared) & set(known):
         raise StartRefused(
             f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
@@ -409,20 +409,20 @@ def _needed(graph: Graph, settings: Settings) -> list[Access]:
 def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
     """Refuse a source topic that is not the recorded one."""
     for topic in source_topics(graph):
-        registered, found = facts.registered.topics.get(topic), facts.topics[topic]
-        if registered is None:
+        recorded, found = facts.control.topics.get(topic), facts.topics[topic]
+        if recorded is None:
             continue
-        if registered.topic_id != found.topic_id:
+        if recorded.topic_id != found.topic_id:
             raise StartRefused(
                 f"source topic {topic!r} was deleted and created again: its id is "
-                f"{found.topic_id}, and the application has processed {registered.topic_id}. Its "
+                f"{found.topic_id}, and the application has processed {recorded.topic_id}. Its "
                 f"offsets now mean other records. To process the new one, stop all workers and "
                 f"set where to start: eosframework positions set APP {topic}=earliest"
             )
-        if registered.partitions != found.partitions:
+        if recorded.partitions != found.partitions:
             raise StartRefused(
                 f"source topic {topic!r} has {found.partitions} partitions, and the application "
-                f"has processed it with {registered.partitions}: keys have moved to other "
+                f"has processed it with {recorded.partitions}: keys have moved to other "
                 f"partitions, so order per key is lost where the old ones still hold unread "
                 f"records. To accept that, stop all workers and run: "
                 f"eosframework positions set APP {topic}=committed; "

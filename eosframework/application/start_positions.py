@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from eosframework.application.control_topic import RESET, Registered, Registry
+from eosframework.application.control_topic import RESET, ControlState, ControlTopic
 from eosframework.application.producer_sharing import require_same_sharing
 from eosframework.config import Start
 from eosframework.errors import ClusterUnreachable, Retriable, RunError, StartRefused
@@ -16,12 +16,12 @@ from eosframework.txnid import TransactionalId
 ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
-class RegistryLedger:
+class StartPositions:
     """The `ProgressLedger` that outlasts Kafka's offset retention.
 
     Args:
         application: its name.
-        registry: read to its end at least once.
+        control_topic: read to its end at least once.
         start: the position at which partitions start that were never committed.
         whole_topics: topics that start at their beginning, whatever `start` says.
         members: returns the client ids of the group's members; needed if partitions share
@@ -31,20 +31,20 @@ class RegistryLedger:
     def __init__(
         self,
         application: str,
-        registry: Registry,
+        control_topic: ControlTopic,
         start: Start,
         whole_topics: Collection[str] = (),
         members: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._application = application
-        self._registry = registry
+        self._control_topic = control_topic
         self._start = start
         self._whole_topics = whole_topics
-        self._reset = registry.state.entries.get(RESET)
+        self._reset = control_topic.state.entries.get(RESET)
         self._members = members
         self._seen = {
             (partition, task)
-            for partition, leased in registry.state.leased.items()
+            for partition, leased in control_topic.state.leased.items()
             for task in leased
         }
 
@@ -59,7 +59,7 @@ class RegistryLedger:
         if not new:
             return list(committed)
         # Partitions without a marker start as new ones, so no marker may be hidden.
-        refuse_lost_offsets(self._application, self._asked(self._registry.settled), committed)
+        refuse_lost_offsets(self._application, self._asked(self._control_topic.settled), committed)
         late = [partition for partition in new if self.starts_at_end(partition)]
         early = [partition for partition in new if partition not in late]
         offsets = {
@@ -75,9 +75,9 @@ class RegistryLedger:
 
     def marker(self, sub_topology: str, partition: TopicPartition) -> Output | None:
         """Return the record for a partition's first transaction; None: it was written."""
-        if partition in self._registry.state.committed:
+        if partition in self._control_topic.state.committed:
             return None
-        return self._registry.committed_marker(sub_topology, partition)
+        return self._control_topic.committed_marker(sub_topology, partition)
 
     def starts_at_end(self, partition: TopicPartition) -> bool:
         """Return whether a partition that was never committed starts at its end."""
@@ -96,7 +96,7 @@ class RegistryLedger:
         shared = {task.partitions_per_producer for task in by_task} - {1}
         for number in shared:
             require_same_sharing(number, self._client_ids())
-        return former_ids(self._refreshed() if shared else self._registry.state, by_task)
+        return former_ids(self._refreshed() if shared else self._control_topic.state, by_task)
 
     def confirm_ids(self, by_task: ByTask) -> None:
         """Make sure that leased ids were not released since this worker started.
@@ -123,8 +123,9 @@ class RegistryLedger:
                     f"started, so another task may have it by now; start the worker again"
                 )
             raise Retriable(
-                f"the registry {self._registry.topic!r} does not show yet that {partition} is "
-                f"processed under transactional id {task}: an open transaction hides its end"
+                f"the control topic {self._control_topic.topic!r} does not show yet that "
+                f"{partition} is processed under transactional id {task}: an open transaction "
+                f"hides its end"
             )
 
     def confirm_start(self) -> None:
@@ -146,11 +147,11 @@ class RegistryLedger:
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 
-    def _refreshed(self) -> Registered:
+    def _refreshed(self) -> ControlState:
         """Read new entries of the control topic."""
-        return self._asked(self._registry.refresh)
+        return self._asked(self._control_topic.refresh)
 
-    def _asked(self, question: Callable[[], Registered]) -> Registered:
+    def _asked(self, question: Callable[[], ControlState]) -> ControlState:
         """Read the control topic; its leader may have failed just now."""
         try:
             return question()
@@ -158,7 +159,7 @@ class RegistryLedger:
             raise Retriable(str(error)) from error
 
 
-def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
+def former_ids(control: ControlState, by_task: ByTask) -> list[str]:
     """Return ids under which workers of earlier topologies, or with other ids, may write.
 
     These are derived ids of sub-topologies that once read a partition's topic, for each number of
@@ -169,16 +170,16 @@ def former_ids(registered: Registered, by_task: ByTask) -> list[str]:
         for partition in partitions:
             former.update(
                 str(TransactionalId(task.application, owner, partition.partition, None, together))
-                for owner in registered.owners.get(partition.topic, ())
-                for together in registered.sharing or (1,)
+                for owner in control.owners.get(partition.topic, ())
+                for together in control.sharing or (1,)
             )
-            former.update(map(str, registered.leased.get(partition, ())))
+            former.update(map(str, control.leased.get(partition, ())))
         former.discard(str(task))
     return sorted(former)
 
 
 def refuse_lost_offsets(
-    application: str, registered: Registered, committed: Iterable[Position]
+    application: str, control: ControlState, committed: Iterable[Position]
 ) -> None:
     """Refuse to start if a partition that was committed before has no committed offset any more.
 
@@ -188,7 +189,7 @@ def refuse_lost_offsets(
     lost = sorted(
         position.topic_partition
         for position in committed
-        if position.offset is None and position.topic_partition in registered.committed
+        if position.offset is None and position.topic_partition in control.committed
     )
     if not lost:
         return
@@ -204,7 +205,7 @@ def refuse_lost_offsets(
     )
 
 
-class UnmarkedLedger(RegistryLedger):
+class UnmarkedStartPositions(StartPositions):
     """A ledger without markers, for processing without transactions.
 
     Outside a transaction a marker would exist before the offset that it confirms; a crash between

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.config import KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -30,16 +30,16 @@ TOPOLOGY = "topology"
 
 
 def topology_changes(
-    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
 ) -> list[Change]:
     """Return the differences of a graph from the one that ran before; empty if none did.
 
     Args:
         graph: of the application.
-        registered: the content of the control topic.
+        control: the content of the control topic.
         topics: every topic that the graph names.
     """
-    before = _before(registered)
+    before = _before(control)
     if before is None:
         return []
     return changes_between(
@@ -53,15 +53,15 @@ def topology_changes(
 
 
 def topology_entry(
-    graph: Graph, registered: Registered, topics: Mapping[str, TopicFacts]
+    graph: Graph, control: ControlState, topics: Mapping[str, TopicFacts]
 ) -> dict[str, object]:
     """Return the new entry of the control topic for a graph that is about to run, if it differs."""
-    entry = _now(graph, topics).after(_before(registered)).to_entry()
-    is_new = graph.sub_topologies and entry != registered.entries.get(TOPOLOGY)
+    entry = _now(graph, topics).after(_before(control)).to_entry()
+    is_new = graph.sub_topologies and entry != control.entries.get(TOPOLOGY)
     return {TOPOLOGY: entry} if is_new else {}
 
 
-def unread_ways(
+def undrained_topics(
     application: str,
     changes: Sequence[Change],
     settings: KafkaSettings,
@@ -140,8 +140,8 @@ def _next(change: Change, changes: Sequence[Change]) -> str:
     return f"{change.next[0].upper()}{change.next[1:]}{listed if len(changes) > 1 else ''}"
 
 
-def _before(registered: Registered) -> RecordedTopology | None:
-    return RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))
+def _before(control: ControlState) -> RecordedTopology | None:
+    return RecordedTopology.from_entry(control.entries.get(TOPOLOGY))
 
 
 def _now(graph: Graph, topics: Mapping[str, TopicFacts]) -> RecordedTopology:

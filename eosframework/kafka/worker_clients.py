@@ -18,7 +18,7 @@ from eosframework.kafka.client.defaults import (
 )
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.kafka.consumer.group import GroupSettings, sharing_client_id
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.txnid import tables_group
 
 NOTHING_KNOWN = SizeLimits()
@@ -75,7 +75,7 @@ def producer_client(settings: Settings, limits: SizeLimits) -> dict[str, Any]:
 
 def producers(
     settings: Settings, limits: SizeLimits = NOTHING_KNOWN, topics: Sequence[str] = ()
-) -> KafkaOutputs:
+) -> ProducerPool:
     """Return outputs for use outside a worker; the caller stops them.
 
     Args:
@@ -83,7 +83,7 @@ def producers(
         limits: of the output topics.
         topics: the output topics, as far as they are known.
     """
-    return KafkaOutputs(
+    return ProducerPool(
         producer_client(settings, limits),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,

@@ -36,7 +36,7 @@ _EVERYBODY = (
     Grant("TABLE", "alembic_version", ("SELECT",)),
 )
 
-PERSISTER_GRANTS = (
+TABLE_WRITER_GRANTS = (
     *_EVERYBODY,
     Grant("TABLE", "positions", ("SELECT", "INSERT", "UPDATE")),
     Grant("TABLE", "dead_letters", ("INSERT",)),

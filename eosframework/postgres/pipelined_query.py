@@ -21,7 +21,7 @@ _INT8 = 20
 """The type's OID in every PostgreSQL."""
 
 
-class Asked:
+class PipelinedQuery:
     """One pending query; the connection is busy until its result is read.
 
     Args:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from eosframework.application.position_changes import COMMITTED, Wish, by_partition, offsets_for
+from eosframework.application.position_changes import (
+    COMMITTED,
+    PositionRequest,
+    by_partition,
+    offsets_for,
+)
 from eosframework.application.start_checks import Facts
 from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
@@ -96,7 +101,7 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
 
 
 def set_table_positions(
-    graph: Graph, wishes: Sequence[Wish], settings: Settings, admin: ClusterAdmin
+    graph: Graph, wishes: Sequence[PositionRequest], settings: Settings, admin: ClusterAdmin
 ) -> list[Position]:
     """Set where a graph's tables go on, while no worker fills them; a topic made again is accepted.
 

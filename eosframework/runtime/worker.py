@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.known_refusals import known_refusals
-from eosframework.application.partition_growth import Growth, counting
+from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import (
     Facts,
@@ -26,7 +26,7 @@ from eosframework.application.start_checks import (
     source_topics,
     written_topics,
 )
-from eosframework.application.start_positions import RegistryLedger, UnmarkedLedger
+from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -35,7 +35,7 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.consumer.range_reader import hold_nothing
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
 from eosframework.process.fork import is_orphaned
@@ -222,7 +222,7 @@ def _worker(
     graph: Graph,
     settings: Settings,
     log: KafkaInputLog,
-    registry: Registry,
+    registry: ControlTopic,
     facts: Facts,
     admin: ClusterAdmin,
     on_round: Callable[[WorkerCounts], None],
@@ -263,7 +263,7 @@ def _input_log(
     instance: str,
     facts: Facts,
     asked: AskedWorker | None,
-    growth: Growth,
+    growth: PartitionGrowth,
 ) -> KafkaInputLog:
     return KafkaInputLog(
         consumer_client(settings, facts.largest_input_bytes(graph)),
@@ -274,7 +274,7 @@ def _input_log(
     )
 
 
-def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growth:
+def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> PartitionGrowth:
     """Return what finds topics that grow: a table writer takes new partitions in as they come."""
     counts = {name: found.partitions for name, found in facts.topics.items() if found.exists}
     tables = set(persisted_topics(graph))
@@ -282,7 +282,7 @@ def _growth(graph: Graph, settings: Settings, facts: Facts, kind: Kind) -> Growt
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:
         known, read, whole = counts, source_topics(graph), global_topics(graph)
-    return Growth(known, read, whole, counting(settings.kafka, known))
+    return PartitionGrowth(known, read, whole, partition_counter(settings.kafka, known))
 
 
 def _purger(graph: Graph, settings: Settings) -> RecordPurger | None:
@@ -365,10 +365,10 @@ def _persister(
 
 
 def _ledger(
-    graph: Graph, settings: Settings, registry: Registry, admin: ClusterAdmin
-) -> RegistryLedger:
+    graph: Graph, settings: Settings, registry: ControlTopic, admin: ClusterAdmin
+) -> StartPositions:
     exactly_once = settings.worker.guarantee is Guarantee.EXACTLY_ONCE
-    ledger = RegistryLedger if exactly_once else UnmarkedLedger
+    ledger = StartPositions if exactly_once else UnmarkedStartPositions
     return ledger(
         graph.application,
         registry,
@@ -384,12 +384,12 @@ def _outputs(
     facts: Facts,
     log: KafkaInputLog,
     asked: AskedWorker | None,
-) -> KafkaOutputs | AtLeastOnceOutputs:
+) -> ProducerPool | AtLeastOnceOutputs:
     properties = producer_client(settings, facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
-    return KafkaOutputs(
+    return ProducerPool(
         properties,
         transaction_timeout_seconds=timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
@@ -399,9 +399,9 @@ def _outputs(
     )
 
 
-def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
+def _registry(graph: Graph, settings: Settings, admin: ClusterAdmin) -> ControlTopic:
     factor = settings.topics.replication_factor
-    return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
+    return ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
 
 
 def _watchdog(settings: Settings) -> Watchdog:

@@ -22,7 +22,7 @@ from eosframework.errors import ConfigurationError, RunError, StateUnwritable
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.consumer.range_reader import hold_nothing
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.process.private_files import DIRECTORY_MODE
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
@@ -176,7 +176,7 @@ def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
-def _outputs(work: Work, graph: Graph) -> KafkaOutputs:
+def _outputs(work: Work, graph: Graph) -> ProducerPool:
     return producers(work.settings, work.facts.output_limits(graph), sorted(work.facts.topics))
 
 

@@ -123,7 +123,7 @@ def refuse_denied(
 
 
 @contextmanager
-def naming_what_is_needed(needed: Sequence[Access]) -> Generator[None]:
+def naming_needed_access(needed: Sequence[Access]) -> Generator[None]:
     """Replace AccessDenied by an error that names the operations the application needs.
 
     Raises:

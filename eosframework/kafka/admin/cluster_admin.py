@@ -38,16 +38,16 @@ from eosframework.kafka.admin.metadata import (
 )
 from eosframework.kafka.admin.requests import (
     DENIED,
-    TAKE_A_MOMENT,
+    TRANSIENT,
     UNANSWERED,
     AccessDenied,
-    Asking,
+    AdminRequests,
 )
 from eosframework.kafka.client.positions import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 
-_NOT_YET = TAKE_A_MOMENT | {
+_NOT_YET = TRANSIENT | {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
 }
@@ -73,7 +73,7 @@ class TopicToCreate:
     config: Mapping[str, str] | None = None
 
 
-class ClusterAdmin(Asking):
+class ClusterAdmin(AdminRequests):
     """Admin client of one cluster; each method raises ClusterUnreachable on a timeout."""
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -110,7 +110,7 @@ class ClusterAdmin(Asking):
                 include_authorized_operations=True, request_timeout=request_timeout
             )
 
-        return operation_names(self._ask(ask).authorized_operations)
+        return operation_names(self._request(ask).authorized_operations)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Return the description of each topic, including topics that do not exist."""
@@ -124,7 +124,7 @@ class ClusterAdmin(Asking):
         """Return the number of partitions of each topic that exists."""
         if not (wanted := sorted(set(names))):
             return {}
-        described = self._ask_each(
+        described = self._request_each(
             lambda timeout: self._client.describe_topics(
                 TopicCollection(wanted), request_timeout=timeout
             ),
@@ -134,11 +134,11 @@ class ClusterAdmin(Asking):
 
     def broker_settings(self) -> dict[int, Values | None]:
         """Return the settings of each broker; None if denied, or if the broker does not answer."""
-        brokers = self._ask(self._client.describe_cluster).nodes
+        brokers = self._request(self._client.describe_cluster).nodes
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
         ]
-        answers = self._ask_each(
+        answers = self._request_each(
             # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
             lambda timeout: {
                 resource: answer
@@ -202,7 +202,7 @@ class ClusterAdmin(Asking):
         if not wanted:
             return
         try:
-            self._ask_each(
+            self._request_each(
                 lambda timeout: self._client.create_partitions(wanted, request_timeout=timeout),
                 absent=(KafkaError.INVALID_PARTITIONS,),
             )
@@ -214,7 +214,7 @@ class ClusterAdmin(Asking):
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; a topic that does not exist is not an error."""
-        self._ask_each(
+        self._request_each(
             lambda timeout: self._client.delete_topics(list(names), request_timeout=timeout),
             absent=(KafkaError.UNKNOWN_TOPIC_OR_PART,),
         )
@@ -226,7 +226,7 @@ class ClusterAdmin(Asking):
             False: the group has members, so the broker refused.
         """
         try:
-            self._ask_each(
+            self._request_each(
                 lambda timeout: self._client.delete_consumer_groups(
                     [group], request_timeout=timeout
                 ),
@@ -240,7 +240,7 @@ class ClusterAdmin(Asking):
 
     def describe_group(self, group: str) -> GroupFacts:
         """Return the members of a consumer group, and this principal's operations on it."""
-        described = self._ask_each(
+        described = self._request_each(
             lambda timeout: self._client.describe_consumer_groups(
                 [group], include_authorized_operations=True, request_timeout=timeout
             ),
@@ -296,7 +296,7 @@ class ClusterAdmin(Asking):
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         try:
-            answer = self._ask_each(
+            answer = self._request_each(
                 lambda timeout: self._client.alter_consumer_group_offsets(
                     request, request_timeout=timeout
                 )
@@ -355,7 +355,7 @@ class ClusterAdmin(Asking):
         if not partitions:
             return {}
         wanted = {KafkaTopicPartition(topic, number): spec for topic, number in partitions}
-        answers = self._ask_each(
+        answers = self._request_each(
             lambda timeout: self._client.list_offsets(
                 wanted, isolation_level=isolation_level, request_timeout=timeout
             )
@@ -373,7 +373,7 @@ class ClusterAdmin(Asking):
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        described = self._ask_each(
+        described = self._request_each(
             lambda timeout: self._client.describe_topics(
                 TopicCollection(wanted), include_authorized_operations=True, request_timeout=timeout
             ),
@@ -391,7 +391,7 @@ class ClusterAdmin(Asking):
         if not names:
             return {}
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        answers = self._ask_each(
+        answers = self._request_each(
             lambda timeout: self._client.describe_configs(resources, request_timeout=timeout),
             absent=(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART),
         )

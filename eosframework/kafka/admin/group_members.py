@@ -10,11 +10,11 @@ import structlog
 from confluent_kafka import KafkaException
 
 from eosframework.config import KafkaSettings
-from eosframework.kafka.admin.requests import Asking
+from eosframework.kafka.admin.requests import AdminRequests
 from eosframework.processing.stores.standby_assignment import Member
 
 
-class KafkaGroupLook(Asking):
+class KafkaGroupMembers(AdminRequests):
     """The current members of a group; implements `state_ports.GroupLook`.
 
     Args:

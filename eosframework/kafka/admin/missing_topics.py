@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.client.writer import create_by_use
+from eosframework.kafka.client.writer import auto_create
 
 LOOK_SECONDS = 0.01
 CREATION_SECONDS = 5.0
@@ -31,7 +31,7 @@ def missing_topics(
     missing = _not_there(admin, sorted(topics))
     if missing and _may_create_by_use(admin):
         deadline = time.monotonic() + CREATION_SECONDS
-        create_by_use(settings, missing, CREATION_SECONDS)
+        auto_create(settings, missing, CREATION_SECONDS)
         while missing and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
             missing = _not_there(admin, missing)

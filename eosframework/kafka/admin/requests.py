@@ -40,7 +40,7 @@ DENIED = {
 }
 """Kind of the resource on which an ACL is missing, by code."""
 
-TAKE_A_MOMENT = {
+TRANSIENT = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
@@ -53,7 +53,7 @@ TAKE_A_MOMENT = {
 """Transient codes of a cluster that has just started, moved a leader or created the topic."""
 
 
-QUESTION_FAILED = (EosError, KafkaException)
+REQUEST_FAILED = (EosError, KafkaException)
 """Exceptions of a request that got no usable answer."""
 
 
@@ -72,7 +72,7 @@ class AccessDenied(StartRefused):
         self.name = name
 
 
-class Asking:
+class AdminRequests:
     """Sends admin requests to one cluster; raises ClusterUnreachable on a timeout.
 
     A request that follows an unanswered one uses a new client: a librdkafka client whose idle
@@ -95,7 +95,7 @@ class Asking:
             self._connected = new_client(AdminClient, properties)
         return self._connected
 
-    def _ask(self, call: Callable[..., Future[Answer]]) -> Answer:
+    def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
         """Return the single answer of a call."""
         future = self._futures(lambda timeout: {0: call(request_timeout=timeout)})[0]
         try:
@@ -103,7 +103,7 @@ class Asking:
         except KafkaException as error:
             raise self._explained(error) from error
 
-    def _ask_each(
+    def _request_each(
         self,
         call: Callable[[float], Mapping[Key, Future[Any]]],
         absent: Sequence[int] = (),
@@ -131,7 +131,7 @@ class Asking:
                         answers[key] = instead[error.args[0].code()]
                 return answers
             except KafkaException as error:
-                again = error.args[0].code() in TAKE_A_MOMENT
+                again = error.args[0].code() in TRANSIENT
                 if not again or time.monotonic() > deadline:
                     raise self._explained(error, about=key) from error
                 time.sleep(0.1)

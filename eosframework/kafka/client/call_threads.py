@@ -31,7 +31,7 @@ class Hung:
 HUNG = Hung()
 
 
-class Crew:
+class CallThreads:
     """A bounded number of daemon threads that make calls at the same time.
 
     Args:
@@ -88,7 +88,7 @@ class Crew:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
-            if job.is_left_behind:
+            if job.is_abandoned:
                 return  # another thread has replaced this one
 
 
@@ -117,7 +117,7 @@ class Calls(Generic[Item, Result]):
         *,
         is_stalled: Callable[[Item, float], bool] = _never,
     ) -> list[Result | Hung]:
-        """Wait for the calls and return their results in order; see `Crew.each`."""
+        """Wait for the calls and return their results in order; see `CallThreads.each`."""
         patience = _Patience(seconds)
         return [
             self._result(job, patience, partial(is_stalled, item))
@@ -127,7 +127,7 @@ class Calls(Generic[Item, Result]):
     def _result(
         self, job: _Job[Result], patience: _Patience, is_stalled: Callable[[float], bool]
     ) -> Result | Hung:
-        if not patience.wait_for(job.done, is_stalled) and job.leave_behind():
+        if not patience.wait_for(job.done, is_stalled) and job.abandon():
             self._replace()
             return HUNG
         if job.error is not None:
@@ -163,15 +163,15 @@ class _Job(Generic[Result]):
         self._item = item
         self._ending = threading.Lock()
         self.done = threading.Event()
-        self.is_left_behind = False
+        self.is_abandoned = False
         self.results: list[Result] = []
         self.error: BaseException | None = None
 
-    def leave_behind(self) -> bool:
+    def abandon(self) -> bool:
         """Abandon this call; False: it has just returned."""
         with self._ending:
-            self.is_left_behind = not self.done.is_set()
-        return self.is_left_behind
+            self.is_abandoned = not self.done.is_set()
+        return self.is_abandoned
 
     def run(self) -> None:
         try:

@@ -48,7 +48,7 @@ def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, byte
         )
 
 
-def create_by_use(settings: KafkaSettings, topics: Sequence[str], within_seconds: float) -> None:
+def auto_create(settings: KafkaSettings, topics: Sequence[str], within_seconds: float) -> None:
     """Request topics' metadata as a producer does, so that brokers may auto-create them.
 
     Args:

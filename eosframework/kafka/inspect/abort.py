@@ -17,7 +17,11 @@ from typing import Any
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, Retriable, TransactionError
 from eosframework.kafka.client.properties import Role, client_properties
-from eosframework.kafka.inspect.coordinators import ActiveProducer, Described, describe_transaction
+from eosframework.kafka.inspect.coordinators import (
+    ActiveProducer,
+    TransactionDescription,
+    describe_transaction,
+)
 from eosframework.kafka.inspect.formats import State
 from eosframework.kafka.inspect.hanging import Health, judge, open_producers, remaining
 from eosframework.kafka.inspect.vendor import errors, producer_protocol
@@ -30,7 +34,7 @@ from eosframework.records import TopicPartition
 class TakeOver:
     """Abort a transaction by taking its id, which fences its producer."""
 
-    described: Described
+    described: TransactionDescription
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -121,7 +125,7 @@ def plan_by_producer(
     return TakeOver(described)
 
 
-def carry_out(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
+def perform(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
     """Abort as planned, wait until it is done, and return the resulting state.
 
     Raises:
@@ -133,7 +137,7 @@ def carry_out(wire: Wire, settings: KafkaSettings, plan: Plan) -> str:
     return _write_marker(wire, settings, plan.producer)
 
 
-def _refuse_decided(described: Described) -> None:
+def _refuse_decided(described: TransactionDescription) -> None:
     if described.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
         raise ConfigurationError(
             f"the transaction of {described.transactional_id!r} is decided ({described.state}) "
@@ -142,7 +146,7 @@ def _refuse_decided(described: Described) -> None:
         )
 
 
-def _healthy(described: Described, now: datetime) -> ConfigurationError:
+def _healthy(described: TransactionDescription, now: datetime) -> ConfigurationError:
     left = max(remaining(described, now).total_seconds(), 0)
     return ConfigurationError(
         f"the transaction of {described.transactional_id!r} is healthy: its coordinator aborts it "
@@ -151,7 +155,7 @@ def _healthy(described: Described, now: datetime) -> ConfigurationError:
     )
 
 
-def _take_over(wire: Wire, settings: KafkaSettings, described: Described) -> str:
+def _take_over(wire: Wire, settings: KafkaSettings, described: TransactionDescription) -> str:
     transactional_id = described.transactional_id
     current = describe_transaction(wire, transactional_id)
     if (current.started, current.producer_epoch) != (described.started, described.producer_epoch):

@@ -24,7 +24,7 @@ LATE = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TransactionListing:
     """A transactional id that a coordinator knows.
 
     Args:
@@ -44,7 +44,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TransactionDescription:
     """A coordinator's description of a transactional id.
 
     Args:
@@ -118,7 +118,7 @@ def list_transactions(
     *,
     states: Collection[State] = (),
     producer_ids: Collection[int] = (),
-) -> list[Listed]:
+) -> list[TransactionListing]:
     """Return the ids that the coordinators know, filtered by state and producer.
 
     Brokers silently omit the ids that this principal may not describe: see `require_authority`.
@@ -132,9 +132,9 @@ def list_transactions(
         state_filters=[str(state) for state in states], producer_id_filters=list(producer_ids)
     )
 
-    def ask() -> list[Listed]:
+    def ask() -> list[TransactionListing]:
         return [
-            Listed(
+            TransactionListing(
                 transactional_id=entry.transactional_id,
                 state=_state(entry.transaction_state),
                 producer_id=entry.producer_id,
@@ -150,7 +150,7 @@ def list_transactions(
     return sorted(listed, key=lambda entry: entry.transactional_id)
 
 
-def describe_transaction(wire: Wire, transactional_id: str) -> Described:
+def describe_transaction(wire: Wire, transactional_id: str) -> TransactionDescription:
     """Return its coordinator's description of an id.
 
     Raises:
@@ -178,7 +178,7 @@ def require_authority(wire: Wire, application: str | None = None) -> None:
 
 def find_transaction(
     wire: Wire, transactional_id: str, *, needs: str | None = None
-) -> Described | None:
+) -> TransactionDescription | None:
     """Return its coordinator's description of an id; None: the coordinator does not know it.
 
     Args:
@@ -190,7 +190,7 @@ def find_transaction(
         ConfigurationError: this principal may not describe it.
     """
 
-    def ask() -> Described | None:
+    def ask() -> TransactionDescription | None:
         coordinator_id = coordinator_of(wire, transactional_id)
         request = admin_protocol.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (entry,) = wire.send(request, coordinator_id).transaction_states
@@ -266,12 +266,12 @@ def log_partition(wire: Wire, transactional_id: str) -> TopicPartition:
     return TopicPartition(TRANSACTION_STATE, coordinator_partition(transactional_id, count))
 
 
-def _described(entry: Any, coordinator_id: int | None) -> Described:
+def _described(entry: Any, coordinator_id: int | None) -> TransactionDescription:
     started = entry.transaction_start_time_ms
     partitions = [
         TopicPartition(topic.topic, number) for topic in entry.topics for number in topic.partitions
     ]
-    return Described(
+    return TransactionDescription(
         transactional_id=entry.transactional_id,
         state=_state(entry.transaction_state),
         producer_id=entry.producer_id,

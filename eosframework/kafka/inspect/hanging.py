@@ -16,7 +16,7 @@ from enum import StrEnum
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect.coordinators import (
     ActiveProducer,
-    Described,
+    TransactionDescription,
     active_producers,
     find_transaction,
     list_transactions,
@@ -60,7 +60,7 @@ class OpenTransaction:
     start_offset: int
     last_stable_offset: int
     high_watermark: int
-    described: Described | None
+    described: TransactionDescription | None
     health: Health
 
     @property
@@ -84,7 +84,7 @@ class Findings:
     """
 
     open_transactions: tuple[OpenTransaction, ...]
-    overdue: tuple[Described, ...]
+    overdue: tuple[TransactionDescription, ...]
 
     @property
     def hanging(self) -> tuple[OpenTransaction, ...]:
@@ -161,7 +161,7 @@ def open_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[Act
     return [producer for producer in found if producer.start_offset is not None]
 
 
-Judged = tuple[ActiveProducer, Described | None, Health]
+Judged = tuple[ActiveProducer, TransactionDescription | None, Health]
 
 
 def judge(
@@ -175,7 +175,7 @@ def judge(
     """
     if not producers:
         return []
-    known: dict[int, Described] = {}
+    known: dict[int, TransactionDescription] = {}
     for listed in list_transactions(wire, producer_ids={p.producer_id for p in producers}):
         if described := find_transaction(wire, listed.transactional_id):
             known[described.producer_id] = described
@@ -197,7 +197,9 @@ def judge(
     ]
 
 
-def _judged(producer: ActiveProducer, described: Described | None, now: datetime | None) -> Judged:
+def _judged(
+    producer: ActiveProducer, described: TransactionDescription | None, now: datetime | None
+) -> Judged:
     if described is None or not described.is_open:
         return producer, described, Health.UNKNOWN
     if producer.partition not in described.partitions:
@@ -206,7 +208,7 @@ def _judged(producer: ActiveProducer, described: Described | None, now: datetime
     return producer, described, Health.OVERDUE if overdue else Health.HEALTHY
 
 
-def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
+def _overdue(wire: Wire, now: datetime) -> tuple[TransactionDescription, ...]:
     listed = list_transactions(
         wire, states=(State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
     )
@@ -214,7 +216,7 @@ def _overdue(wire: Wire, now: datetime) -> tuple[Described, ...]:
     return tuple(entry for entry in described if entry and entry.is_overdue(now))
 
 
-def remaining(described: Described, now: datetime) -> timedelta:
+def remaining(described: TransactionDescription, now: datetime) -> timedelta:
     """Return the time until the coordinator aborts an open transaction by itself."""
     return described.timeout - (described.open_for(now) or timedelta(0))
 

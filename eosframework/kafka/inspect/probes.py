@@ -17,10 +17,10 @@ from eosframework.kafka.inspect.wire import Wire
 
 LOOKS_AT_THE_CLOCK = 3
 
-NOBODYS_PRODUCER_ID = 1 << 62
+UNUSED_PRODUCER_ID = 1 << 62
 """An unused id: brokers assign producer ids from 0 upwards, in blocks of 1000."""
 
-_ALLOWED_BUT_NOT_OURS = (
+_ALLOWED = (
     errors.InvalidProducerIdMappingError.errno,
     errors.InvalidProducerEpochError.errno,
     errors.InvalidTxnStateError.errno,
@@ -90,7 +90,7 @@ def metadata_levels(wire: Wire) -> dict[int, int]:
     return wire.call("asking brokers for their versions", "nothing", ask)
 
 
-def missing_on_id(wire: Wire, transactional_id: str) -> str:
+def missing_operation(wire: Wire, transactional_id: str) -> str:
     """Return the operation that this principal lacks on an id; empty: it may write under it.
 
     Requests the end of a transaction of a producer that does not exist. A broker checks the
@@ -104,7 +104,7 @@ def missing_on_id(wire: Wire, transactional_id: str) -> str:
             return "Describe"
         request = producer_protocol.EndTxnRequest(
             transactional_id=transactional_id,
-            producer_id=NOBODYS_PRODUCER_ID,
+            producer_id=UNUSED_PRODUCER_ID,
             producer_epoch=0,
             committed=False,
             max_version=3,
@@ -112,7 +112,7 @@ def missing_on_id(wire: Wire, transactional_id: str) -> str:
         code = wire.send(request, coordinator_id).error_code
         if code == errors.TransactionalIdAuthorizationFailedError.errno:
             return "Write"
-        if code in _ALLOWED_BUT_NOT_OURS:
+        if code in _ALLOWED:
             return ""
         raise errors.for_code(code)()
 

@@ -14,7 +14,7 @@ from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.defaults import Properties, with_connection_log
 from eosframework.kafka.client.properties import new_client
-from eosframework.kafka.producer.straggler_detection import Suspicion
+from eosframework.kafka.producer.straggler_detection import StragglerDetection
 from eosframework.kafka.taxonomy import kafka_error
 
 CONNECT_SECONDS = 5.0
@@ -54,7 +54,7 @@ class Incarnation:
         self.producer = new_client(Producer, {**complete, "stats_cb": self.statistics})
         # Not a method of this object: in a cycle of references the closed client would keep its
         # thread-local key, of which a process has 1024, until the garbage collector comes.
-        self.suspicion = Suspicion(connections, partial(_serve, self.producer, 0))
+        self.stragglers = StragglerDetection(connections, partial(_serve, self.producer, 0))
         self._delivery_seconds = int(complete["message.timeout.ms"]) / 1000 or math.inf
         self._began_at = time.monotonic()
 
@@ -65,7 +65,7 @@ class Incarnation:
         with suppress(KafkaException):
             self.producer.list_topics(timeout=deadline.timeout(at_most=CONNECT_SECONDS))
         self.producer.init_transactions(deadline.timeout())
-        self.suspicion.take_faults_as_known()
+        self.stragglers.ignore_earlier_faults()
 
     def begin(self) -> None:
         """Begin a transaction."""

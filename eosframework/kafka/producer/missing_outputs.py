@@ -36,7 +36,7 @@ SIGNS = frozenset(
 until its records expire, as it does for a broker."""
 
 
-class MissingOutputs:
+class MissingTopicReports:
     """Reports missing topics, once each and again at intervals.
 
     Args:

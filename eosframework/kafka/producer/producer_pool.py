@@ -9,23 +9,23 @@ from functools import partial
 from typing import Any, cast
 
 from eosframework.errors import ClusterUnreachable, TransactionError
-from eosframework.kafka.client.call_threads import Crew, Hung
+from eosframework.kafka.client.call_threads import CallThreads, Hung
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.producer.missing_outputs import MissingOutputs
-from eosframework.kafka.producer.producer_slot import KafkaOutput
+from eosframework.kafka.producer.missing_outputs import MissingTopicReports
+from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit, Committed, TransactionalOutput
 
 THREADS = 16
 
-LEAVE_BEHIND_SECONDS = 1.0
+ABANDON_SECONDS = 1.0
 """Time beyond its own timeout after which a call is abandoned."""
 
 
-class KafkaOutputs:
+class ProducerPool:
     """Opens, commits and closes the producers of a worker's tasks, overlapping their waits.
 
     Args:
@@ -56,8 +56,8 @@ class KafkaOutputs:
         self._topics = topics
         self._protection = protection
         self._statistics = statistics
-        self._missing = MissingOutputs(client, topics)
-        self._crew = Crew(THREADS)
+        self._missing = MissingTopicReports(client, topics)
+        self._crew = CallThreads(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Init every id, in parallel: fences the last owners and ends their open transactions.
@@ -79,13 +79,13 @@ class KafkaOutputs:
     ) -> list[Committed]:
         """Send offsets and commit each transaction, then check for stragglers.
 
-        See `begin_commit`, and `KafkaRound.results`.
+        See `begin_commit`, and `PooledCommits.results`.
         """
         return self.begin_commit(commits, within_seconds).results()
 
     def begin_commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
-    ) -> KafkaRound:
+    ) -> PooledCommits:
         """Begin to send offsets and to commit each transaction, on other threads.
 
         Do nothing else with these outputs until the results are taken.
@@ -95,7 +95,7 @@ class KafkaOutputs:
             within_seconds: calls that have not returned by then are abandoned.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return KafkaRound(commits, self._crew, seconds, self._request_timeout_seconds)
+        return PooledCommits(commits, self._crew, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -103,7 +103,7 @@ class KafkaOutputs:
         Returns:
             For each output the error that prevented its re-init, or None.
         """
-        return self._end(KafkaOutput.abort, outputs)
+        return self._end(ProducerSlot.abort, outputs)
 
     def recycle(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Replace the producers: fence requests that the old ones may have in flight.
@@ -111,13 +111,13 @@ class KafkaOutputs:
         Returns:
             For each output the error that prevented its re-init, or None.
         """
-        return self._end(KafkaOutput.recycle, outputs)
+        return self._end(ProducerSlot.recycle, outputs)
 
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; a suspect one is re-inited first."""
         deadline = Deadline(CLOSE_SECONDS)
         self._crew.each(
-            lambda output: cast("KafkaOutput", output).producer.close(deadline.timeout()), outputs
+            lambda output: cast("ProducerSlot", output).producer.close(deadline.timeout()), outputs
         )
 
     def stop(self) -> None:
@@ -126,23 +126,23 @@ class KafkaOutputs:
 
     def _end(
         self,
-        end: Callable[[KafkaOutput, float], None],
+        end: Callable[[ProducerSlot, float], None],
         outputs: Sequence[TransactionalOutput],
     ) -> list[TransactionError | None]:
         """Run `end` for all outputs at once; a call that does not return is abandoned."""
         deadline = Deadline(self._timeout_seconds)
 
         def ended(output: TransactionalOutput) -> TransactionError | None:
-            own = cast("KafkaOutput", output)
+            own = cast("ProducerSlot", output)
             return own.attempt(lambda: end(own, deadline.timeout()), deadline, Call.INIT)
 
-        answers = self._crew.each(ended, outputs, self._timeout_seconds + LEAVE_BEHIND_SECONDS)
+        answers = self._crew.each(ended, outputs, self._timeout_seconds + ABANDON_SECONDS)
         return [
-            cast("KafkaOutput", output).leave_behind() if isinstance(answer, Hung) else answer
+            cast("ProducerSlot", output).abandon() if isinstance(answer, Hung) else answer
             for output, answer in zip(outputs, answers, strict=True)
         ]
 
-    def _make(self, transactional_id: str) -> KafkaOutput:
+    def _make(self, transactional_id: str) -> ProducerSlot:
         properties = {
             **self._client,
             "transactional.id": transactional_id,
@@ -154,7 +154,7 @@ class KafkaOutputs:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        output = KafkaOutput(
+        output = ProducerSlot(
             lambda: new_client(make, properties),
             self._timeout_seconds,
             self._client,
@@ -166,7 +166,7 @@ class KafkaOutputs:
         return output
 
     def _init(self, output: TransactionalOutput) -> Exception | None:
-        own = cast("KafkaOutput", output)
+        own = cast("ProducerSlot", output)
         try:
             own.producer.init_transactions(self._timeout_seconds)
         except ClusterUnreachable as error:
@@ -176,7 +176,7 @@ class KafkaOutputs:
         return None
 
 
-class KafkaRound:
+class PooledCommits:
     """Commits that run on the threads of a pool.
 
     Args:
@@ -189,7 +189,7 @@ class KafkaRound:
     def __init__(
         self,
         commits: Sequence[Commit],
-        crew: Crew,
+        crew: CallThreads,
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
@@ -227,7 +227,7 @@ class KafkaRound:
         """
         answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
         errors = [
-            _output(commit).leave_behind() if isinstance(answer, Hung) else answer
+            _output(commit).abandon() if isinstance(answer, Hung) else answer
             for commit, answer in zip(self._commits, answers, strict=True)
         ]
         return [
@@ -261,5 +261,5 @@ class KafkaRound:
         ]
 
 
-def _output(commit: Commit) -> KafkaOutput:
-    return cast("KafkaOutput", commit.output)
+def _output(commit: Commit) -> ProducerSlot:
+    return cast("ProducerSlot", commit.output)

@@ -14,14 +14,14 @@ from eosframework.kafka.admin.acls import unwritable
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.positions import to_kafka
-from eosframework.kafka.producer.missing_outputs import MissingOutputs
+from eosframework.kafka.producer.missing_outputs import MissingTopicReports
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer
 from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
 from eosframework.processing.ports import Commit
 
 
-class KafkaOutput:
+class ProducerSlot:
     """One transactional.id with its current producer.
 
     Args:
@@ -38,7 +38,7 @@ class KafkaOutput:
         transaction_timeout_seconds: float,
         client: Mapping[str, Any],
         topics: Sequence[str] = (),
-        missing: MissingOutputs | None = None,
+        missing: MissingTopicReports | None = None,
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
@@ -149,11 +149,11 @@ class KafkaOutput:
         except TransactionError as error:
             return self.cause(error)
         finally:
-            if producer is not self.producer:  # abandoned, and back too late: see `leave_behind`
+            if producer is not self.producer:  # abandoned, and back too late: see `abandon`
                 producer.close(0)
         return None
 
-    def leave_behind(self) -> TransactionError:
+    def abandon(self) -> TransactionError:
         """Abandon a producer inside a call that does not return; `recycle` takes the id again.
 
         It must not be closed meanwhile: that would free memory that the call is using. `attempt`

@@ -20,7 +20,7 @@ POLLS = 100
 """A callback that raises ends a poll early, with the rest still queued."""
 
 
-class Suspicion:
+class StragglerDetection:
     """Connection faults of one producer since its last check.
 
     Args:
@@ -46,7 +46,7 @@ class Suspicion:
             return {"its log tells of no connection": 1}
         return (self._connections.broken - self._known) or None
 
-    def take_faults_as_known(self) -> None:
+    def ignore_earlier_faults(self) -> None:
         """Ignore earlier faults: before the first transaction no request could be late for it.
 
         A late InitProducerId raises the epoch of the producer that sent it, which is fenced then.

@@ -202,7 +202,7 @@ class TransactionalProducer:
         """
         if self.state is not State.ENDED:
             return False
-        faults = self._current.suspicion.faults() if self._protection else None
+        faults = self._current.stragglers.faults() if self._protection else None
         if faults is None:
             self._states.move(Event.VERIFIED)
             return False

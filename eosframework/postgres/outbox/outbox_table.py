@@ -23,7 +23,7 @@ from eosframework.outbox.relay_position import Found, RelayPosition
 from eosframework.outbox.sharding import lane_of
 from eosframework.postgres.connection import Connection, Database
 from eosframework.postgres.outbox.relay_session import RelaySession, outbox_queries
-from eosframework.postgres.pipelined_query import Asked
+from eosframework.postgres.pipelined_query import PipelinedQuery
 from eosframework.processing.failures.failures import writable
 from eosframework.processing.ports import Output
 
@@ -64,7 +64,7 @@ class _Ahead:
     """A query sent before its result is needed."""
 
     numbers: Sequence[int]
-    asked: Asked
+    asked: PipelinedQuery
 
 
 class TableSource(RelaySession):
@@ -193,7 +193,9 @@ class TableSource(RelaySession):
         with self.doing("read the outbox") as connection:
             if connection.info.host.startswith("/"):
                 return
-            self._ahead = _Ahead(numbers, Asked(connection, outbox_queries.read.sql, numbers))
+            self._ahead = _Ahead(
+                numbers, PipelinedQuery(connection, outbox_queries.read.sql, numbers)
+            )
 
     def take_in(self) -> None:
         """Read the result of a query sent ahead.
@@ -329,7 +331,7 @@ class TableSource(RelaySession):
 
     def _answer(self, sql: str, numbers: Sequence[int]) -> Sequence[Any]:
         with self.doing("read the outbox") as connection:
-            return Asked(connection, sql, numbers).rows()
+            return PipelinedQuery(connection, sql, numbers).rows()
 
 
 def _outputs(rows: Sequence[Any]) -> list[Output]:

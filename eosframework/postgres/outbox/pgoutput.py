@@ -31,7 +31,7 @@ _TRANSACTIONAL = 1
 has its own place in the log, between transactions."""
 
 
-NOT_OURS = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+NOT_EMITTED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """Exceptions of parsing an entry that `emit` did not write."""
 
 
@@ -99,7 +99,7 @@ def events(changes: Iterable[bytes]) -> Iterator[Event]:
             within += 1
             try:
                 yield _emitted(content, within)
-            except NOT_OURS:
+            except NOT_EMITTED:
                 yield Unreadable(within, at)
         elif kind == b"C":
             yield Ended(_COMMIT.unpack_from(change)[3])
@@ -119,7 +119,7 @@ def _emitted(content: bytes, within: int) -> Emitted:
     """Parse a message.
 
     Raises:
-        NOT_OURS: `emit` did not write it.
+        NOT_EMITTED: `emit` did not write it.
     """
     line, _, rest = content.partition(b"\n")
     facts = orjson.loads(line)

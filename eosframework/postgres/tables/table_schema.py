@@ -18,7 +18,7 @@ from sqlalchemy.schema import CreateSchema
 
 from eosframework.postgres.connection import Database
 from eosframework.postgres.error_classes import translating
-from eosframework.postgres.grants import PERSISTER_GRANTS, require_grants
+from eosframework.postgres.grants import TABLE_WRITER_GRANTS, require_grants
 from eosframework.postgres.migration import SCHEMA, driver, locked, migrate, pending
 from eosframework.postgres.queries import load_queries
 from eosframework.postgres.tables.columns import ModelColumns, Wanted, columns_of, misfit
@@ -115,7 +115,7 @@ def plan_tables(database: Database, persisters: Sequence[Persister]) -> TablesPl
         StartRefused: the schema was made by a newer eosframework, or the role may not use it.
         DatabaseAway: the database is unavailable.
     """
-    require_grants(database, PERSISTER_GRANTS)
+    require_grants(database, TABLE_WRITER_GRANTS)
     revisions = tuple(pending(database))
     doing = f"read the tables of {database.display}"
     with translating(doing), database.engine().connect() as connection:

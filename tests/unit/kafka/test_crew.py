@@ -6,17 +6,17 @@ import threading
 
 import pytest
 
-from eosframework.kafka.client.call_threads import Crew, Hung
+from eosframework.kafka.client.call_threads import CallThreads, Hung
 
 
 def test_results_come_in_order_from_more_items_than_threads() -> None:
-    crew = Crew(3)
+    crew = CallThreads(3)
     assert crew.each(lambda n: n * n, range(20)) == [n * n for n in range(20)]
     crew.stop()
 
 
 def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
-    crew, release = Crew(2), threading.Event()
+    crew, release = CallThreads(2), threading.Event()
     results = crew.each(lambda wait: release.wait(100) if wait else False, [True, False, True], 2)
     assert [isinstance(result, Hung) for result in results] == [True, False, True]
     assert crew.each(lambda n: n, [1, 2, 3], 60) == [1, 2, 3]
@@ -25,14 +25,14 @@ def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
 
 
 def test_an_exception_comes_out() -> None:
-    crew = Crew(2)
+    crew = CallThreads(2)
     with pytest.raises(ZeroDivisionError):
         crew.each(lambda n: 1 // n, [1, 0])
     crew.stop()
 
 
 def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_over() -> None:
-    crew, release = Crew(2), threading.Event()
+    crew, release = CallThreads(2), threading.Event()
     asked: list[float] = []
 
     def is_stalled(wait: bool, waited_seconds: float) -> bool:
