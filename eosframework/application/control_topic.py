@@ -36,7 +36,7 @@ from eosframework.config import Ids, KafkaSettings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.acls import refuse_denied
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
-from eosframework.kafka.client.writer import write_records
+from eosframework.kafka.client.plain_writes import write_records
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.consumer.settled import settled_ends
 from eosframework.processing.ports import Output

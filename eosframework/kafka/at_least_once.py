@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -12,7 +12,7 @@ from eosframework.errors import TransactionError
 from eosframework.kafka.client.background import discard
 from eosframework.kafka.client.defaults import idempotent_properties
 from eosframework.kafka.consumer.input_log import KafkaInputLog
-from eosframework.kafka.taxonomy import Call, exception_for
+from eosframework.kafka.taxonomy import Call, as_transaction_error, exception_for
 from eosframework.processing.ports import (
     Commit,
     Committed,
@@ -37,8 +37,8 @@ class PlainOutput:
 
     def explain(self, error: Exception) -> TransactionError:
         """Return the classified error of an exception raised by `produce`."""
-        explained = exception_for(error, Call.PRODUCE, transactional_id=self.transactional_id)
-        return cast("TransactionError", explained)
+        failed = exception_for(error, Call.PRODUCE, transactional_id=self.transactional_id)
+        return as_transaction_error(failed)
 
     def begin(self) -> None:
         """Do nothing: there is no transaction."""
@@ -129,8 +129,8 @@ class AtLeastOnceOutputs:
         return self._explained(failures[0]) if failures else None
 
     def _explained(self, error: BaseException | KafkaError) -> TransactionError:
-        explained = exception_for(error, Call.PRODUCE, transactional_id=None)
-        return cast("TransactionError", explained)
+        failed = exception_for(error, Call.PRODUCE, transactional_id=None)
+        return as_transaction_error(failed)
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

@@ -353,6 +353,13 @@ def exception_for(
     return kind(kafka, verdict, _message(kafka, verdict, call, transactional_id, detail))
 
 
+def as_transaction_error(failed: CallFailed) -> errors.TransactionError:
+    """Return an error out of a producer's call as the TransactionError that it is."""
+    if isinstance(failed, errors.TransactionError):
+        return failed
+    raise failed  # only a consumer's calls have other errors
+
+
 def _message(
     error: KafkaError, verdict: Verdict, call: Call, transactional_id: str | None, detail: str
 ) -> str:

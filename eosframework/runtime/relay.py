@@ -13,8 +13,8 @@ import structlog
 
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.needed_access import control_topic_access
+from eosframework.application.output_limits import RelayDestinations
 from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
-from eosframework.application.relay_topics import RelayDestinations
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseAway
 from eosframework.kafka.admin.acls import naming_needed_access

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.application.known_refusals import known_refusals
+from eosframework.application.output_limits import output_limits
 from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import (
@@ -29,8 +29,8 @@ from eosframework.application.start_checks import (
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import RunError
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
@@ -152,7 +152,7 @@ def run_in_process(graph: Graph, settings: Settings, kind: Kind, *, until_caught
                 plan = plan_of(
                     graph.with_times_within(settings.worker.max_event_time_ahead),
                     facts.ids,
-                    known_refusals(settings, facts, graph),
+                    output_limits(settings, facts, graph),
                     receipts=settings.worker.receipts,
                     is_missing=ChosenTopics(settings.kafka, admin).is_missing,
                 )

@@ -8,15 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclOperation,  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-)
-
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
-from eosframework.kafka.client.defaults import admin_properties
 
 _INCLUDE_DESCRIBE = frozenset({"Read", "Write", "Delete", "Alter"})
 """Operations that imply Describe (StandardAuthorizerData, and Kafka's documentation)."""
@@ -147,34 +140,3 @@ def _grant(operations: str, access: Access) -> str:
         f"grant {operations} on {access.kind} {access.name} "
         f"(`eosframework plan APP` lists every ACL a worker needs)"
     )
-
-
-def unwritable(
-    properties: Mapping[str, Any], topics: Sequence[str], timeout_seconds: float
-) -> list[str]:
-    """Return the `topics` that this principal may not write; empty if no broker answers.
-
-    Args:
-        properties: of any client; only those that reach the cluster are used.
-        topics: the topics the application writes to, as far as they are known.
-        timeout_seconds: for the answer.
-    """
-    if not topics:
-        return []
-    # Any: the stubs leave the futures' results open.
-    admin: Any = AdminClient(admin_properties(properties))
-    answers = admin.describe_topics(
-        TopicCollection(list(topics)),
-        include_authorized_operations=True,
-        request_timeout=timeout_seconds,
-    )
-    return sorted(topic for topic, answer in answers.items() if not _may_write(answer))
-
-
-def _may_write(answer: Any) -> bool:
-    """Return whether a described topic may be written; True if brokers do not report it."""
-    try:
-        operations = answer.result().authorized_operations
-    except KafkaException as error:
-        return error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED
-    return operations is None or AclOperation.WRITE in operations

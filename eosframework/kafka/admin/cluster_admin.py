@@ -43,7 +43,7 @@ from eosframework.kafka.admin.requests import (
     AccessDenied,
     AdminRequests,
 )
-from eosframework.kafka.client.positions import committed_position
+from eosframework.kafka.client.partition_conversion import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 from eosframework.records import Position, TopicPartition
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -239,7 +239,7 @@ def _ask(cluster: str, admin: AdminClient, timeout_seconds: float) -> dict[int, 
             f"check bootstrap.servers and that the cluster is up"
         ) from error
     resources = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
-    describe = cast("Any", admin.describe_configs)  # pyright: ignore[reportUnknownMemberType]
+    describe: Any = admin.describe_configs  # pyright: ignore[reportUnknownMemberType]
     # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
     answers = [
         (int(resource.name), answer)

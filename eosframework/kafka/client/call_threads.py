@@ -83,7 +83,7 @@ class CallThreads:
 
     def _start(self) -> None:
         self._threads += 1
-        threading.Thread(target=self._work, name="eos-crew", daemon=True).start()
+        threading.Thread(target=self._work, name="eos-calls", daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -16,4 +14,5 @@ def partition_of(key: bytes, partitions: int) -> int:
         key: encoded.
         partitions: of the topic.
     """
-    return (cast(int, murmur2(key)) & 0x7FFFFFFF) % partitions
+    hashed: int = murmur2(key)
+    return (hashed & 0x7FFFFFFF) % partitions

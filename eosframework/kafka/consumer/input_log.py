@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import EosError, PositionLost, Retriable, RunError, TransactionError
 from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.positions import (
+from eosframework.kafka.client.partition_conversion import (
     committed_position,
     from_kafka,
     partitions_to_kafka,

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from eosframework.kafka.client.positions import from_kafka, to_kafka
+from eosframework.kafka.client.partition_conversion import from_kafka, to_kafka
 from eosframework.processing.ports import RebalanceListener
 from eosframework.records import Position, TopicPartition
 

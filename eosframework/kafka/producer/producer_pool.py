@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.client.call_threads import CallThreads, Hung
 from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.client.properties import new_client
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.producer.missing_outputs import MissingTopicReports
+from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.producer.transactional import CLOSE_SECONDS, TransactionalProducer
 from eosframework.kafka.taxonomy import Call
@@ -53,11 +53,10 @@ class ProducerPool:
         self._timeout_seconds = transaction_timeout_seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._assume_verification = assume_transaction_verification
-        self._topics = topics
+        self._topics = OutputTopics(client, topics)
         self._protection = protection
         self._statistics = statistics
-        self._missing = MissingTopicReports(client, topics)
-        self._crew = CallThreads(THREADS)
+        self._threads = CallThreads(THREADS)
 
     def open(self, transactional_ids: Sequence[str]) -> list[TransactionalOutput]:
         """Init every id, in parallel: fences the last owners and ends their open transactions.
@@ -67,12 +66,12 @@ class ProducerPool:
             StartRefused: the brokers do not verify transactions.
             TransactionError: an id could not be initialized; the other outputs are closed again.
         """
-        outputs: list[TransactionalOutput] = [self._make(name) for name in transactional_ids]
-        for error in self._crew.each(self._init, outputs):
+        slots = [self._make(name) for name in transactional_ids]
+        for error in self._threads.each(self._init, slots):
             if isinstance(error, Exception):
-                self.close(outputs)
+                self.close(slots)
                 raise error
-        return outputs
+        return [*slots]
 
     def commit(
         self, commits: Sequence[Commit], within_seconds: float | None = None
@@ -95,7 +94,7 @@ class ProducerPool:
             within_seconds: calls that have not returned by then are abandoned.
         """
         seconds = min(self._timeout_seconds, within_seconds or self._timeout_seconds)
-        return PooledCommits(commits, self._crew, seconds, self._request_timeout_seconds)
+        return PooledCommits(commits, self._threads, seconds, self._request_timeout_seconds)
 
     def abort(self, outputs: Sequence[TransactionalOutput]) -> list[TransactionError | None]:
         """Make sure that nothing of the open transactions becomes visible, and recycle.
@@ -116,13 +115,11 @@ class ProducerPool:
     def close(self, outputs: Sequence[TransactionalOutput]) -> None:
         """Discard the producers; a suspect one is re-inited first."""
         deadline = Deadline(CLOSE_SECONDS)
-        self._crew.each(
-            lambda output: cast("ProducerSlot", output).producer.close(deadline.timeout()), outputs
-        )
+        self._threads.each(lambda slot: slot.producer.close(deadline.timeout()), _slots(outputs))
 
     def stop(self) -> None:
         """End the threads; the outputs have been closed."""
-        self._crew.stop()
+        self._threads.stop()
 
     def _end(
         self,
@@ -132,14 +129,14 @@ class ProducerPool:
         """Run `end` for all outputs at once; a call that does not return is abandoned."""
         deadline = Deadline(self._timeout_seconds)
 
-        def ended(output: TransactionalOutput) -> TransactionError | None:
-            own = cast("ProducerSlot", output)
-            return own.attempt(lambda: end(own, deadline.timeout()), deadline, Call.INIT)
+        def ended(slot: ProducerSlot) -> TransactionError | None:
+            return slot.attempt(lambda: end(slot, deadline.timeout()), deadline, Call.INIT)
 
-        answers = self._crew.each(ended, outputs, self._timeout_seconds + ABANDON_SECONDS)
+        slots = _slots(outputs)
+        answers = self._threads.each(ended, slots, self._timeout_seconds + ABANDON_SECONDS)
         return [
-            cast("ProducerSlot", output).abandon() if isinstance(answer, Hung) else answer
-            for output, answer in zip(outputs, answers, strict=True)
+            slot.abandon() if isinstance(answer, Hung) else answer
+            for slot, answer in zip(slots, answers, strict=True)
         ]
 
     def _make(self, transactional_id: str) -> ProducerSlot:
@@ -154,23 +151,18 @@ class ProducerPool:
             protection=self._protection,
             assume_transaction_verification=self._assume_verification,
         )
-        output = ProducerSlot(
-            lambda: new_client(make, properties),
-            self._timeout_seconds,
-            self._client,
-            self._topics,
-            self._missing,
+        slot = ProducerSlot(
+            lambda: new_client(make, properties), self._timeout_seconds, self._topics
         )
         if self._statistics is not None:
-            self._statistics.watch(output)
-        return output
+            self._statistics.watch(slot)
+        return slot
 
-    def _init(self, output: TransactionalOutput) -> Exception | None:
-        own = cast("ProducerSlot", output)
+    def _init(self, slot: ProducerSlot) -> Exception | None:
         try:
-            own.producer.init_transactions(self._timeout_seconds)
+            slot.producer.init_transactions(self._timeout_seconds)
         except ClusterUnreachable as error:
-            return own.timed_out(Call.INIT, str(error))
+            return slot.timed_out(Call.INIT, str(error))
         except Exception as error:
             return error
         return None
@@ -181,7 +173,7 @@ class PooledCommits:
 
     Args:
         commits: of different outputs.
-        crew: makes the calls.
+        threads: makes the calls.
         seconds: calls that have not returned by then are abandoned.
         request_timeout_seconds: a call that sends offsets is abandoned after this time.
     """
@@ -189,18 +181,18 @@ class PooledCommits:
     def __init__(
         self,
         commits: Sequence[Commit],
-        crew: CallThreads,
+        threads: CallThreads,
         seconds: float,
         request_timeout_seconds: float,
     ) -> None:
         self._commits = [*commits]
-        self._crew = crew
+        self._threads = threads
         self._seconds = seconds
         self._request_timeout_seconds = request_timeout_seconds
         self._deadline = Deadline(seconds)
         self._stalled = threading.Event()
         self.began_at = self._answered_at = time.monotonic()
-        self._calls = crew.start(self._send, commits)
+        self._calls = threads.start(self._send, commits)
 
     @property
     def took_seconds(self) -> float:
@@ -215,7 +207,7 @@ class PooledCommits:
         """Begin further commits, of other outputs; all are waited for together."""
         self._commits += commits
         self._deadline = Deadline(self._seconds)
-        self._calls.join(self._crew.start(self._send, commits))
+        self._calls.join(self._threads.start(self._send, commits))
 
     def results(self) -> list[Committed]:
         """Wait for every answer, then check for stragglers.
@@ -227,7 +219,7 @@ class PooledCommits:
         """
         answers = self._calls.results(self._seconds, is_stalled=self._is_stalled)
         errors = [
-            _output(commit).abandon() if isinstance(answer, Hung) else answer
+            _slot(commit.output).abandon() if isinstance(answer, Hung) else answer
             for commit, answer in zip(self._commits, answers, strict=True)
         ]
         return [
@@ -236,15 +228,15 @@ class PooledCommits:
         ]
 
     def _send(self, commit: Commit) -> TransactionError | None:
-        output = _output(commit)
-        own = Deadline(0) if self._stalled.is_set() else self._deadline
-        error = output.attempt(lambda: output.send(commit), own, Call.COMMIT)
+        slot = _slot(commit.output)
+        deadline = Deadline(0) if self._stalled.is_set() else self._deadline
+        error = slot.attempt(lambda: slot.send(commit), deadline, Call.COMMIT)
         self._answered_at = time.monotonic()
         return error
 
     def _is_stalled(self, commit: Commit, waited_seconds: float) -> bool:
         limit = self._request_timeout_seconds
-        if waited_seconds > limit and _output(commit).sends_offsets_for(limit):
+        if waited_seconds > limit and _slot(commit.output).sends_offsets_for(limit):
             self._stalled.set()  # the calls that follow would wait for the same coordinator
             return True
         return False
@@ -254,12 +246,18 @@ class PooledCommits:
         deadline = Deadline(self._seconds)
         return [
             found is True
-            for found in self._crew.each(
-                lambda commit: _output(commit).producer.verify(deadline.timeout()),
+            for found in self._threads.each(
+                lambda commit: _slot(commit.output).producer.verify(deadline.timeout()),
                 self._commits,
             )
         ]
 
 
-def _output(commit: Commit) -> ProducerSlot:
-    return cast("ProducerSlot", commit.output)
+def _slots(outputs: Sequence[TransactionalOutput]) -> list[ProducerSlot]:
+    return [_slot(output) for output in outputs]
+
+
+def _slot(output: TransactionalOutput) -> ProducerSlot:
+    if not isinstance(output, ProducerSlot):
+        raise TypeError(f"{output!r} is not an output of ProducerPool.open; expected one")
+    return output

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
 from eosframework import failpoints
 from eosframework.errors import TransactionError
-from eosframework.kafka.admin.acls import unwritable
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.client.positions import to_kafka
-from eosframework.kafka.producer.missing_outputs import MissingTopicReports
+from eosframework.kafka.client.partition_conversion import to_kafka
+from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_states import State
 from eosframework.kafka.producer.transactional import TransactionalProducer
-from eosframework.kafka.taxonomy import Call, exception_for, kafka_error
+from eosframework.kafka.taxonomy import (
+    Call,
+    as_transaction_error,
+    exception_for,
+    kafka_error,
+)
 from eosframework.processing.ports import Commit
 
 
@@ -27,27 +30,21 @@ class ProducerSlot:
     Args:
         make: creates a producer with the id, not yet initialized.
         transaction_timeout_seconds: the longest duration of any call of a transaction.
-        client: librdkafka properties that reach the cluster.
-        topics: the output topics, as far as they are known.
-        missing: reports deleted topics; None: no reports.
+        topics: the output topics, to explain errors.
     """
 
     def __init__(
         self,
         make: Callable[[], TransactionalProducer],
         transaction_timeout_seconds: float,
-        client: Mapping[str, Any],
-        topics: Sequence[str] = (),
-        missing: MissingTopicReports | None = None,
+        topics: OutputTopics,
     ) -> None:
         self.producer = make()
         self.transactional_id = self.producer.transactional_id
         self._sending: tuple[TransactionalProducer, float] | None = None
         self._make = make
         self._timeout_seconds = transaction_timeout_seconds
-        self._client = client
         self._topics = topics
-        self._missing = missing
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -61,7 +58,7 @@ class ProducerSlot:
 
     def explain(self, error: Exception) -> TransactionError:
         """Return the classified error of an exception raised by `produce`."""
-        return self.cause(cast("TransactionError", self.producer.explain(error)))
+        return self.cause(as_transaction_error(self.producer.explain(error)))
 
     def begin(self) -> None:
         """Begin a transaction.
@@ -165,13 +162,13 @@ class ProducerSlot:
 
     def timed_out(self, call: Call, detail: str) -> TransactionError:
         """Return the classified error of a call without an answer in time."""
-        error = exception_for(
+        failed = exception_for(
             KafkaError(KafkaError._TIMED_OUT),  # noqa: SLF001
             call,
             transactional_id=self.transactional_id,
             detail=detail,
         )
-        return cast("TransactionError", error)
+        return as_transaction_error(failed)
 
     def cause(self, error: TransactionError) -> TransactionError:
         """Return the error, extended by the topics that this principal may not write, if any.
@@ -179,15 +176,14 @@ class ProducerSlot:
         If a topic may not even be described, records are rejected before they are sent, with the
         error of a partition that does not exist (_INCONSISTENT), which is not their fault.
         """
-        if self._missing is not None:
-            self._missing.look_after(error)
+        self._topics.look_after(error)
         known = kafka_error(error)
         if known.code() not in (
             KafkaError._INCONSISTENT,  # noqa: SLF001
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
         ):
             return error
-        denied = unwritable(self._client, self._topics, self._timeout_seconds)
+        denied = self._topics.unwritable(self._timeout_seconds)
         if not denied:
             return error
         refused = exception_for(
@@ -196,7 +192,7 @@ class ProducerSlot:
             transactional_id=self.transactional_id,
             detail=f"the ACL that is missing: Write and Describe on topic {', '.join(denied)}",
         )
-        return cast("TransactionError", refused)
+        return as_transaction_error(refused)
 
     def _send_offsets(self, producer: TransactionalProducer, commit: Commit) -> None:
         positions = [to_kafka(position) for position in commit.positions]

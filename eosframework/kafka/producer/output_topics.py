@@ -1,4 +1,4 @@
-"""Reports of output topics that were deleted: they show only in failing transactions."""
+"""Output topics that were deleted or may not be written: they show only in failing transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclOperation,  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+)
 
 from eosframework.errors import TransactionError
 from eosframework.kafka.client.defaults import admin_properties
@@ -36,8 +39,8 @@ SIGNS = frozenset(
 until its records expire, as it does for a broker."""
 
 
-class MissingTopicReports:
-    """Reports missing topics, once each and again at intervals.
+class OutputTopics:
+    """The output topics of a process: reports missing ones, and finds those it may not write.
 
     Args:
         client: librdkafka properties that reach the cluster.
@@ -68,7 +71,7 @@ class MissingTopicReports:
             and kafka_error(error).code() in SIGNS
             and self._asking.acquire(blocking=False)
         ):
-            threading.Thread(target=self._ask, name="eos-missing", daemon=True).start()
+            threading.Thread(target=self._look, name="eos-missing", daemon=True).start()
 
     def report(self, missing: Sequence[str]) -> None:
         """Report these topics unless that was done recently; forget those that exist again."""
@@ -87,16 +90,25 @@ class MissingTopicReports:
                 "stop the workers and take it out of the topology",
             )
 
-    def _ask(self) -> None:
+    def unwritable(self, timeout_seconds: float) -> list[str]:
+        """Return the topics that this principal may not write; empty if no broker answers."""
+        return self._chosen(_is_denied, timeout_seconds) if self._topics else []
+
+    def _look(self) -> None:
         try:
-            # Any: the stubs leave the futures' results open.
-            admin: Any = AdminClient(admin_properties(self._client))
-            answers = admin.describe_topics(
-                TopicCollection(self._topics), request_timeout=ASK_SECONDS
-            )
-            self.report(sorted(topic for topic, answer in answers.items() if _is_missing(answer)))
+            self.report(self._chosen(_is_missing, ASK_SECONDS))
         finally:
             self._asking.release()
+
+    def _chosen(self, condition: Callable[[Any], bool], timeout_seconds: float) -> list[str]:
+        # Any: the stubs leave the futures' results open.
+        admin: Any = AdminClient(admin_properties(self._client))
+        answers = admin.describe_topics(
+            TopicCollection(self._topics),
+            include_authorized_operations=True,
+            request_timeout=timeout_seconds,
+        )
+        return sorted(topic for topic, answer in answers.items() if condition(answer))
 
 
 def _is_missing(answer: Any) -> bool:
@@ -105,3 +117,12 @@ def _is_missing(answer: Any) -> bool:
     except KafkaException as error:
         return error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     return False
+
+
+def _is_denied(answer: Any) -> bool:
+    """Return whether a described topic may not be written; False if brokers do not report it."""
+    try:
+        operations = answer.result().authorized_operations
+    except KafkaException as error:
+        return error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    return operations is not None and AclOperation.WRITE not in operations

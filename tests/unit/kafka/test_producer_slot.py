@@ -7,6 +7,7 @@ from typing import Any
 
 from eosframework.errors import OutcomeUnknown, Retriable
 from eosframework.kafka.client.deadline import Deadline
+from eosframework.kafka.producer.output_topics import OutputTopics
 from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit
@@ -27,7 +28,7 @@ class Producer(SimpleNamespace):
 
 
 def output() -> Any:
-    return ProducerSlot(lambda: Producer(), 30, {})  # pyright: ignore[reportArgumentType]
+    return ProducerSlot(lambda: Producer(), 30, OutputTopics({}, []))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_step_whose_turn_comes_after_the_deadline_does_nothing() -> None:
