@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 
 from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.start_checks import source_topics
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
@@ -95,7 +95,7 @@ class _Part:
 
 
 def overview(
-    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: Registry
+    graph: Graph, settings: KafkaSettings, admin: ClusterAdmin, registry: ControlTopic
 ) -> Overview:
     """Return the status of an application from Kafka.
 
@@ -144,7 +144,7 @@ def asked(address: str) -> dict[str, Any]:
     return dict(cast("dict[str, Any]", content))
 
 
-def _jobs(graph: Graph, admin: ClusterAdmin, registry: Registry) -> tuple[JobStanding, ...]:
+def _jobs(graph: Graph, admin: ClusterAdmin, registry: ControlTopic) -> tuple[JobStanding, ...]:
     topics = admin.describe_topics(source_topics(graph))
     partitions = {name: topic.partitions for name, topic in topics.items()}
     return tuple(backfill_jobs(graph, registry.refresh(), partitions))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eosframework.application.control_topic import Registry
+from eosframework.application.control_topic import ControlTopic
 from eosframework.application.start_checks import Facts
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -53,7 +53,7 @@ class WorkerContext:
     settings: Settings
     instance: str
     admin: ClusterAdmin
-    control_topic: Registry
+    control_topic: ControlTopic
     facts: Facts
     observed: Observed[WorkerView] | None = None
 

@@ -9,7 +9,7 @@ from eosframework.config import Ids, Settings
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId
 
 if TYPE_CHECKING:
-    from eosframework.application.control_topic import Registry
+    from eosframework.application.control_topic import ControlTopic
     from eosframework.kafka.admin.cluster_admin import ClusterAdmin
     from eosframework.postgres.leased_ids import LeasedIds
 
@@ -69,7 +69,7 @@ def release_ids(
     ids: Sequence[str],
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    registry: ControlTopic,
 ) -> list[TransactionalId]:
     """Release leased ids of a stopped application (R1 to R6 of `application.leases`).
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import structlog
 
-from eosframework.application.control_topic import Registry
-from eosframework.application.needed_access import registry_access
-from eosframework.application.relay_log import KafkaSentLog, RegistryPositions
-from eosframework.application.relay_topics import RelayTopics
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.needed_access import control_topic_access
+from eosframework.application.output_limits import RelayDestinations
+from eosframework.application.relay_log import KafkaSentLog, RelayPositionLog
 from eosframework.config import OutboxSourceKind, Settings
 from eosframework.errors import DatabaseAway
-from eosframework.kafka.admin.acls import naming_what_is_needed
+from eosframework.kafka.admin.acls import naming_needed_access
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.statistics import ClientStatistics
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import NOTHING_KNOWN, producer_client
 from eosframework.outbox.reconciliation import Reconciler
 from eosframework.outbox.relay import Relay, RelayCounts, RelayOptions, RelayView, relay_id
@@ -77,7 +77,7 @@ def run_relay(settings: Settings, *, until_caught_up: bool) -> RelayCounts:
             source,
             _outputs(settings, observed.statistics if observed else None),
             _positions(settings, admin),
-            RelayTopics(settings.kafka, admin, _producer(settings)),
+            RelayDestinations(settings.kafka, admin, _producer(settings)),
             options,
             on_turn=on_turn,
             measured=observed is not None,
@@ -107,7 +107,7 @@ def reconciler(settings: Settings) -> Generator[Reconciler]:
             outputs,
             _positions(settings, admin),
             KafkaSentLog(settings.kafka, admin),
-            RelayTopics(settings.kafka, admin, _producer(settings)),
+            RelayDestinations(settings.kafka, admin, _producer(settings)),
             on_refused=settings.outbox.on_refused,
             wait=time.sleep,
             ids_of_rival=partial(_ids_of_rival, settings, admin, source),
@@ -186,8 +186,8 @@ def _producer(settings: Settings) -> dict[str, Any]:
     return properties
 
 
-def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> KafkaOutputs:
-    return KafkaOutputs(
+def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> ProducerPool:
+    return ProducerPool(
         _producer(settings),
         transaction_timeout_seconds=settings.worker.transaction_timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
@@ -196,8 +196,8 @@ def _outputs(settings: Settings, statistics: ClientStatistics | None = None) -> 
     )
 
 
-def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
-    return RegistryPositions(
+def _positions(settings: Settings, admin: ClusterAdmin) -> RelayPositionLog:
+    return RelayPositionLog(
         settings.outbox.name,
         settings.kafka,
         admin,
@@ -210,8 +210,8 @@ def _positions(settings: Settings, admin: ClusterAdmin) -> RegistryPositions:
 def _require_control_topic(settings: Settings, admin: ClusterAdmin) -> None:
     """Create the control topic if it is missing, and check the relay's access to it."""
     name, factor = settings.outbox.name, settings.topics.replication_factor
-    registry = Registry(name, settings.kafka, admin, replication_factor=factor)
-    with naming_what_is_needed([registry_access(name)]):
+    registry = ControlTopic(name, settings.kafka, admin, replication_factor=factor)
+    with naming_needed_access([control_topic_access(name)]):
         registry.ensure()
         registry.require_access()
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from eosframework.application.application_reset import (
+    BEFORE_RESET,
     FORGOTTEN,
-    RESET_IT,
     KafkaReset,
-    start_again,
-    take_out,
+    finish_reset,
+    remove_state,
 )
-from eosframework.application.control_topic import Registered, Registry
+from eosframework.application.control_topic import ControlState, ControlTopic
 from eosframework.application.fencing import all_ids, refuse_members
 from eosframework.application.internal_topics import own_topics
 from eosframework.application.start_checks import source_topics
@@ -74,7 +74,7 @@ def plan_reset(
     graph: Graph,
     settings: Settings,
     admin: ClusterAdmin,
-    registry: Registry,
+    registry: ControlTopic,
     to: str | None = None,
 ) -> Reset:
     """Return the plan of a reset. Changes nothing.
@@ -94,7 +94,7 @@ def plan_reset(
     """
     moment = _moment(to)
     groups = (graph.application, tables_group(graph.application))
-    refuse_members(groups, admin, RESET_IT)
+    refuse_members(groups, admin, BEFORE_RESET)
     registered = registry.refresh()
     own = _own_topics(graph, registered, admin)
     sources = admin.describe_topics([t for t in source_topics(graph) if t not in own])
@@ -122,7 +122,7 @@ def plan_reset(
 
 
 def carry_out(
-    reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: Registry
+    reset: Reset, graph: Graph, settings: Settings, admin: ClusterAdmin, registry: ControlTopic
 ) -> None:
     """Execute a plan; after an interruption the reset may be planned and executed again.
 
@@ -132,7 +132,7 @@ def carry_out(
         TransactionError: an id could not be inited.
         ClusterUnreachable: no broker answered in time.
     """
-    take_out(reset.kafka, settings, admin, registry)
+    remove_state(reset.kafka, settings, admin, registry)
     if reset.stores:
         for place in _places(graph, settings):
             remove(place)
@@ -141,10 +141,12 @@ def carry_out(
         from eosframework.runtime.table_writer import forget_table_positions
 
         forget_table_positions(graph, settings, reset.rows)
-    start_again(reset.kafka, admin, registry)
+    finish_reset(reset.kafka, admin, registry)
 
 
-def _own_topics(graph: Graph, registered: Registered, admin: ClusterAdmin) -> dict[str, TopicFacts]:
+def _own_topics(
+    graph: Graph, registered: ControlState, admin: ClusterAdmin
+) -> dict[str, TopicFacts]:
     """Return the application's internal topics, also those of topologies that ran before."""
     names = set(own_topics(graph, {}))
     before = RecordedTopology.from_entry(registered.entries.get(TOPOLOGY))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from eosframework.application.position_changes import COMMITTED, Wish, by_partition, offsets_for
+from eosframework.application.position_changes import (
+    COMMITTED,
+    PositionRequest,
+    by_partition,
+    offsets_for,
+)
 from eosframework.config import Settings, Start
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -95,7 +100,7 @@ def table_positions(graph: Graph, settings: Settings) -> list[Position]:
 
 
 def set_table_positions(
-    graph: Graph, wishes: Sequence[Wish], settings: Settings, admin: ClusterAdmin
+    graph: Graph, wishes: Sequence[PositionRequest], settings: Settings, admin: ClusterAdmin
 ) -> list[Position]:
     """Set the positions of a graph's table sinks while no table writer runs.
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eosframework.application.control_topic import Registry
-from eosframework.application.known_refusals import known_refusals
-from eosframework.application.partition_growth import Growth, counting
+from eosframework.application.control_topic import ControlTopic
+from eosframework.application.output_limits import output_limits
+from eosframework.application.partition_growth import PartitionGrowth, partition_counter
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import (
     check_worker_start,
@@ -25,16 +25,16 @@ from eosframework.application.start_checks import (
     source_topics,
     written_topics,
 )
-from eosframework.application.start_positions import RegistryLedger, UnmarkedLedger
+from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import ConfigurationError, RunError
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.consumer.range_reader import hold_nothing
-from eosframework.kafka.producer.producer_pool import KafkaOutputs
+from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producer_client
 from eosframework.process.fork import is_orphaned
@@ -168,7 +168,7 @@ def _plan(context: WorkerContext, make_task: Callable[..., Task]) -> Plan:
     plan = plan_of(
         graph.with_times_within(settings.worker.max_event_time_ahead),
         context.facts.ids,
-        known_refusals(settings, context.facts, graph),
+        output_limits(settings, context.facts, graph),
         receipts=settings.worker.receipts,
         is_missing=ChosenTopics(settings.kafka, context.admin).is_missing,
     )
@@ -228,7 +228,7 @@ def plan_of(
 def _worker(
     context: WorkerContext,
     plan: Plan,
-    growth: Growth,
+    growth: PartitionGrowth,
     on_round: Callable[[WorkerCounts], None],
 ) -> Worker:
     graph, settings, worker = context.graph, context.settings, context.settings.worker
@@ -262,7 +262,7 @@ def _worker(
     )
 
 
-def _input_log(context: WorkerContext, growth: Growth) -> KafkaInputLog:
+def _input_log(context: WorkerContext, growth: PartitionGrowth) -> KafkaInputLog:
     graph, settings = context.graph, context.settings
     return KafkaInputLog(
         consumer_client(settings, context.facts.largest_input_bytes(graph)),
@@ -273,7 +273,7 @@ def _input_log(context: WorkerContext, growth: Growth) -> KafkaInputLog:
     )
 
 
-def _growth(context: WorkerContext, kind: Kind) -> Growth:
+def _growth(context: WorkerContext, kind: Kind) -> PartitionGrowth:
     """Return the check for topics that get partitions, which a table writer may read at once."""
     graph = context.graph
     counts = {
@@ -284,7 +284,7 @@ def _growth(context: WorkerContext, kind: Kind) -> Growth:
         known, read, whole = {t: n for t, n in counts.items() if t in tables}, (), ()
     else:
         known, read, whole = counts, source_topics(graph), global_topics(graph)
-    return Growth(known, read, whole, counting(context.settings.kafka, known))
+    return PartitionGrowth(known, read, whole, partition_counter(context.settings.kafka, known))
 
 
 def _state(context: WorkerContext) -> LocalState | None:
@@ -343,10 +343,10 @@ def _table_writer(context: WorkerContext, on_round: Callable[[WorkerCounts], Non
     return table_writer(context, on_round)
 
 
-def _ledger(context: WorkerContext) -> RegistryLedger:
+def _ledger(context: WorkerContext) -> StartPositions:
     graph, worker = context.graph, context.settings.worker
     exactly_once = worker.guarantee is Guarantee.EXACTLY_ONCE
-    ledger = RegistryLedger if exactly_once else UnmarkedLedger
+    ledger = StartPositions if exactly_once else UnmarkedStartPositions
     return ledger(
         graph.application,
         context.control_topic,
@@ -356,13 +356,13 @@ def _ledger(context: WorkerContext) -> RegistryLedger:
     )
 
 
-def _outputs(context: WorkerContext, log: KafkaInputLog) -> KafkaOutputs | AtLeastOnceOutputs:
+def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:
     graph, settings = context.graph, context.settings
     properties = producer_client(settings, context.facts.output_limits(graph))
     timeout_seconds = settings.worker.transaction_timeout_seconds
     if settings.worker.guarantee is Guarantee.AT_LEAST_ONCE:
         return AtLeastOnceOutputs(properties, log, delivery_timeout_seconds=timeout_seconds)
-    return KafkaOutputs(
+    return ProducerPool(
         properties,
         transaction_timeout_seconds=timeout_seconds,
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
@@ -372,9 +372,9 @@ def _outputs(context: WorkerContext, log: KafkaInputLog) -> KafkaOutputs | AtLea
     )
 
 
-def _control_topic(graph: Graph, settings: Settings, admin: ClusterAdmin) -> Registry:
+def _control_topic(graph: Graph, settings: Settings, admin: ClusterAdmin) -> ControlTopic:
     factor = settings.topics.replication_factor
-    return Registry(graph.application, settings.kafka, admin, replication_factor=factor)
+    return ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
 
 
 def _watchdog(settings: Settings) -> Watchdog:

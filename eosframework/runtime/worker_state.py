@@ -94,9 +94,9 @@ def _standby(
     if not plan.copies:
         return None
     # Import the client only for standby copies.
-    from eosframework.kafka.admin.group_members import KafkaGroupLook
+    from eosframework.kafka.admin.group_members import KafkaGroupMembers
 
-    return Standby(plan, backend, log, KafkaGroupLook(settings.kafka, group))
+    return Standby(plan, backend, log, KafkaGroupMembers(settings.kafka, group))
 
 
 def _global_tables(

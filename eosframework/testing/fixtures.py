@@ -75,11 +75,11 @@ class KafkaForTests:
         that the cluster refuses to delete stay.
         """
         from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-        from eosframework.kafka.admin.requests import QUESTION_FAILED
+        from eosframework.kafka.admin.requests import REQUEST_FAILED
 
         if self._names:
             admin = ClusterAdmin(KafkaSettings(bootstrap_servers=self.bootstrap_servers))
-            with suppress(*QUESTION_FAILED):
+            with suppress(*REQUEST_FAILED):
                 own = tuple(self._names)
                 if doomed := [name for name in admin.topic_names() if name.startswith(own)]:
                     admin.delete_topics(doomed)

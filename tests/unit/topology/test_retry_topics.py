@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter
-from eosframework.application.internal_topics import OwnRole, own_topics
+from eosframework.application.internal_topics import InternalRole, own_topics
 from eosframework.errors import TopologyError
 from eosframework.testing import TopologyTestDriver, crash_everywhere
 from eosframework.topology.graph.graph import Graph, RetryOf
@@ -47,9 +47,9 @@ def test_each_source_has_a_topic_for_each_delay_and_one_for_replays() -> None:
     assert part.sink_topics == ("a.s.retry.10s", "a.s.retry.1m", "dead", "out")
     own = own_topics(graph, {"raw": 4})
     assert {topic.name: (topic.role, topic.partitions) for topic in own.values()} == {
-        "a.s.retry.10s": (OwnRole.RETRY, 4),
-        "a.s.retry.1m": (OwnRole.RETRY, 4),
-        "a.s.replay": (OwnRole.REPLAY, 4),
+        "a.s.retry.10s": (InternalRole.RETRY, 4),
+        "a.s.retry.1m": (InternalRole.RETRY, 4),
+        "a.s.replay": (InternalRole.REPLAY, 4),
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.application.topology_changes import (
     TOPOLOGY,
     refuse_changes,
@@ -71,9 +71,9 @@ def topics_of(graph: Graph, **ids: str) -> dict[str, TopicFacts]:
     }
 
 
-def after(*texts: str) -> Registered:
+def after(*texts: str) -> ControlState:
     """What the registry holds once these have run, one after the other."""
-    registered = Registered(cluster_id="c")
+    registered = ControlState(cluster_id="c")
     for text in texts:
         graph = graph_of(text)
         entries = topology_entry(graph, registered, topics_of(graph))
@@ -177,7 +177,7 @@ def test_the_same_topology_has_not_changed() -> None:
 
 def test_nothing_is_said_of_an_application_that_never_ran() -> None:
     graph = graph_of(RUNNING)
-    assert topology_changes(graph, Registered(cluster_id="c"), topics_of(graph)) == []
+    assert topology_changes(graph, ControlState(cluster_id="c"), topics_of(graph)) == []
 
 
 def test_what_a_later_version_remembers_is_not_judged() -> None:

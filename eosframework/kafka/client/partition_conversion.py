@@ -1,4 +1,4 @@
-"""Positions and partitions, as the framework has them and as confluent_kafka does."""
+"""Conversion of positions and partitions from and to confluent_kafka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def to_kafka(position: Position) -> KafkaPartition:
 
 
 def committed_position(partition: KafkaPartition) -> Position:
-    """Return what `committed` answered for one partition; None where nothing was committed."""
+    """Return one answer of `committed`; its offset is None if nothing was committed."""
     offset = partition.offset if partition.offset >= 0 else None
     return Position(partition.topic, partition.partition, offset, partition.metadata or "")
 

@@ -9,9 +9,9 @@ import pytest
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable
-from eosframework.kafka.admin import missing_topics
+from eosframework.kafka.admin import auto_creation
+from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.metadata import TopicFacts
-from eosframework.kafka.admin.missing_topics import ChosenTopics
 
 
 class Cluster:
@@ -22,7 +22,7 @@ class Cluster:
         self.asked: list[str] = []
         self.is_away = False
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+    def describe_written(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         if self.is_away:
             raise ClusterUnreachable("no answer")
         self.asked += names
@@ -48,7 +48,7 @@ def test_a_missing_topic_is_asked_for_again_only_after_a_while(
     assert [topics.is_missing("t") for _ in range(3)] == [True] * 3
     assert cluster.asked == ["t"]
     cluster.there.add("t")
-    monkeypatch.setattr(missing_topics, "ASK_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(auto_creation, "ASK_AGAIN_SECONDS", 0)
     assert not topics.is_missing("t")
 
 
@@ -60,7 +60,7 @@ def test_brokers_that_do_not_answer_say_nothing_of_a_topic(cluster: Cluster) -> 
 def test_missing_topics_do_not_fill_the_memory(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missing_topics, "MOST_MISSING", 10)
+    monkeypatch.setattr(auto_creation, "MOST_MISSING", 10)
     topics = chosen(cluster)
     assert all(topics.is_missing(f"t{number}") for number in range(100))
     assert len(topics._missing_since) <= 10

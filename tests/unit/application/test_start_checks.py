@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from eosframework.application.control_topic import Registered, interpret
-from eosframework.application.position_changes import Wish
-from eosframework.application.start_checks import Facts, refuse, registrations, retention_note
+from eosframework.application.control_topic import ControlState, interpret
+from eosframework.application.position_changes import PositionRequest
+from eosframework.application.start_checks import Facts, new_entries, refuse, retention_note
 from eosframework.application.start_positions import former_ids
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, StartRefused, TopologyError
@@ -18,21 +18,21 @@ RAW = TopicFacts(exists=True, topic_id="id-1", partitions=2, max_message_bytes=1
 HEALTHY = Facts(
     cluster_id="cluster-1",
     topics={"raw": RAW, "late": TopicFacts(True, "id-2", 4), "dead": TopicFacts(True, "id-3", 1)},
-    registered=Registered(),
+    control=ControlState(),
     committed=(Position("raw", 0, None), Position("raw", 1, None)),
     brokers={1: {"transaction.max.timeout.ms": "900000", "offsets.retention.minutes": "10080"}},
 )
 
 
-def registered_after_first_start() -> Registered:
-    entries = registrations(GRAPH, HEALTHY)
+def registered_after_first_start() -> ControlState:
+    entries = new_entries(GRAPH, HEALTHY)
     entries["committed/late/raw/1"] = {"topic_id": "id-1"}
     return interpret(entries)
 
 
 KNOWN = replace(
     HEALTHY,
-    registered=registered_after_first_start(),
+    control=registered_after_first_start(),
     committed=(Position("raw", 0, None), Position("raw", 1, 17)),
 )
 
@@ -54,8 +54,8 @@ def test_a_cluster_that_fits_is_not_refused(facts: Facts):
 
 def test_everything_is_registered_once():
     expected = {"application", "topic/raw", "owner/raw/late", "topology"}
-    assert set(registrations(GRAPH, HEALTHY)) == expected
-    assert registrations(GRAPH, KNOWN) == {}
+    assert set(new_entries(GRAPH, HEALTHY)) == expected
+    assert new_entries(GRAPH, KNOWN) == {}
 
 
 def test_a_missing_source_is_named_and_not_offered_to_be_created():
@@ -106,7 +106,7 @@ def test_a_timeout_above_the_brokers_is_refused_with_both_figures():
 
 def test_an_application_of_the_same_name_with_other_inputs_is_refused():
     others = interpret({"topic/orders": {"topic_id": "id-8", "partitions": 1}})
-    message = refusal(replace(HEALTHY, registered=others))
+    message = refusal(replace(HEALTHY, control=others))
     assert "orders" in message
     assert "another name" in message
 
@@ -188,17 +188,17 @@ def test_the_retention_is_told_in_days():
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("orders[3]=12", Wish("orders", 3, "12")),
-        ("a.b-c[0]=latest", Wish("a.b-c", 0, "latest")),
-        ("orders=earliest", Wish("orders", None, "earliest")),
-        ("orders=committed", Wish("orders", None, "committed")),
+        ("orders[3]=12", PositionRequest("orders", 3, "12")),
+        ("a.b-c[0]=latest", PositionRequest("a.b-c", 0, "latest")),
+        ("orders=earliest", PositionRequest("orders", None, "earliest")),
+        ("orders=committed", PositionRequest("orders", None, "committed")),
     ],
 )
-def test_positions_are_read_as_written(text: str, wish: Wish):
-    assert Wish.parse(text) == wish
+def test_positions_are_read_as_written(text: str, wish: PositionRequest):
+    assert PositionRequest.parse(text) == wish
 
 
 @pytest.mark.parametrize("text", ["orders", "orders=12", "orders[x]=1", "orders[0]=first", "=1"])
 def test_an_unreadable_position_is_refused_with_an_example(text: str):
     with pytest.raises(ConfigurationError, match=r"orders\[0\]=1200"):
-        Wish.parse(text)
+        PositionRequest.parse(text)

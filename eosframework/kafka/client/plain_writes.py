@@ -1,15 +1,15 @@
-"""Writes given records into a topic at a given rate: an idempotent producer, no transaction."""
+"""Writes by an idempotent producer without transactions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import RunError
+from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError
 from eosframework.kafka.client.properties import Role, client_properties, new_client
 
 FedRecord = tuple[bytes | None, bytes | None, int]
@@ -31,15 +31,15 @@ def feed(
     Args:
         settings: how to reach the cluster.
         topic: an existing topic.
-        records: what to write, in order.
-        records_per_second: None: as fast as the brokers take them.
-        on_turn: called every few records with the number handed over so far; may raise.
+        records: in the order to write them.
+        records_per_second: None: as fast as the brokers accept them.
+        on_turn: called every few records with the number produced so far; may raise.
 
     Returns:
-        How many records were written and confirmed.
+        The number of records that were written and confirmed.
 
     Raises:
-        RunError: the cluster did not take a record.
+        RunError: the cluster rejected a record.
     """
     failed: list[KafkaError] = []
 
@@ -75,8 +75,43 @@ def feed(
     return fed
 
 
+def write_records(settings: KafkaSettings, topic: str, values: Mapping[str, bytes | None]) -> None:
+    """Write one record per key, and wait until all in-sync replicas have them.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: receives the records.
+        values: by key; None writes a tombstone.
+
+    Raises:
+        ConfigurationError: the broker rejected a record.
+        ClusterUnreachable: not all records were acknowledged within the request timeout.
+    """
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failures.append(error)
+
+    properties = client_properties(settings, Role.PRODUCER)
+    producer = new_client(Producer, {**properties, "enable.idempotence": True, "acks": "all"})
+    for key, value in values.items():
+        producer.produce(topic, value, key, on_delivery=delivered)
+    unsent = producer.flush(settings.request_timeout_seconds)
+    if failures:
+        raise ConfigurationError(
+            f"topic {topic!r} was not written: {failures[0].str()}; allow this principal Write "
+            f"and Describe on it"
+        ) from KafkaException(failures[0])
+    if unsent:
+        raise ClusterUnreachable(
+            f"topic {topic!r} at {settings.bootstrap_servers} did not acknowledge {unsent} records "
+            f"within {settings.request_timeout_seconds:g} s; check that its replicas are in sync"
+        )
+
+
 def _poll_until(producer: Producer, moment: float) -> None:
-    """Wait, serving delivery reports; `poll` returns with the first of them."""
+    """Wait and serve delivery reports; one `poll` returns with the first of them."""
     while (rest_seconds := moment - time.monotonic()) > 0:
         producer.poll(rest_seconds)
 

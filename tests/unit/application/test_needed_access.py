@@ -7,7 +7,7 @@ import pytest
 from eosframework.application.needed_access import relay_access
 from eosframework.config import Settings
 from eosframework.errors import StartRefused
-from eosframework.kafka.admin.acls import Access, merged, naming_what_is_needed, refuse_denied
+from eosframework.kafka.admin.acls import Access, merged, naming_needed_access, refuse_denied
 from eosframework.kafka.admin.requests import AccessDenied
 
 TOPIC = Access("Topic", "orders", ("Read", "Write", "Describe"))
@@ -43,10 +43,10 @@ def test_what_brokers_do_not_say_is_not_refused() -> None:
 def test_a_resource_that_may_not_be_described_is_told_with_what_is_needed_of_it() -> None:
     with (
         pytest.raises(StartRefused, match="grant Read and Write on Topic orders"),
-        naming_what_is_needed([TOPIC]),
+        naming_needed_access([TOPIC]),
     ):
         raise AccessDenied("denied", "topic", "orders")
-    with pytest.raises(AccessDenied, match="denied"), naming_what_is_needed([TOPIC]):
+    with pytest.raises(AccessDenied, match="denied"), naming_needed_access([TOPIC]):
         raise AccessDenied("denied", "topic", "others")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from eosframework.kafka.producer.missing_outputs import REPEAT_SECONDS, MissingOutputs
+from eosframework.kafka.producer.output_topics import REPEAT_SECONDS, OutputTopics
 
 
 class World:
     def __init__(self) -> None:
         self.now = 0.0
-        self.missing = MissingOutputs({}, ["a", "b"], lambda: self.now)
+        self.missing = OutputTopics({}, ["a", "b"], lambda: self.now)
 
     def reported(self, *topics: str) -> list[str]:
         with capture_logs() as events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from eosframework.application.control_topic import Registered
+from eosframework.application.control_topic import ControlState
 from eosframework.application.start_checks import _committed
 from eosframework.records import Position, TopicPartition
 
@@ -32,7 +32,7 @@ class Cluster:
 
 
 def found(cluster: Cluster, *registered: TopicPartition) -> dict[TopicPartition, int | None]:
-    known = Registered(committed=dict.fromkeys(registered, "id"))
+    known = ControlState(committed=dict.fromkeys(registered, "id"))
     positions = _committed("app", [P0, P1, P2], known, cast("Any", cluster))
     return {position.topic_partition: position.offset for position in positions}
 

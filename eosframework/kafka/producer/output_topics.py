@@ -1,4 +1,4 @@
-"""Topics that are written to and are not there any more: nobody sees them but in what fails."""
+"""Output topics that were deleted or may not be written: they show only in failing transactions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclOperation,  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+)
 
 from eosframework.errors import TransactionError
 from eosframework.kafka.client.defaults import admin_properties
 from eosframework.kafka.taxonomy import kafka_error
 
 REPEAT_SECONDS = 300.0
-"""After so long a topic that is still missing is reported again."""
+"""A topic that is still missing is reported again after this time."""
 
 ASK_SECONDS = 10.0
-"""How long an answer is waited for."""
+"""The longest wait for an answer."""
 
 SIGNS = frozenset(
     {
@@ -32,16 +35,16 @@ SIGNS = frozenset(
         KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
     }
 )
-"""What a transaction fails with whose topic is missing. A producer that knew the topic waits for it
+"""Error codes of a transaction whose topic is missing. A producer that knew the topic waits for it
 until its records expire, as it does for a broker."""
 
 
-class MissingOutputs:
-    """Reports topics that are missing, each once and again now and then.
+class OutputTopics:
+    """The output topics of a process: reports missing ones, and finds those it may not write.
 
     Args:
         client: librdkafka properties that reach the cluster.
-        topics: what is written to, as far as that is known.
+        topics: the output topics, as far as they are known.
         clock: seconds, monotonic.
     """
 
@@ -59,19 +62,19 @@ class MissingOutputs:
         self._events = structlog.get_logger("eosframework.kafka")
 
     def look_after(self, error: TransactionError) -> None:
-        """Ask on another thread whether a topic is missing, if that may be why something failed.
+        """Check on another thread for missing topics, if they may explain an error.
 
-        The caller does not wait: brokers that do not answer must not hold its recovery up.
+        The caller does not wait: brokers that do not answer must not delay its recovery.
         """
         if (
             self._topics
             and kafka_error(error).code() in SIGNS
             and self._asking.acquire(blocking=False)
         ):
-            threading.Thread(target=self._ask, name="eos-missing", daemon=True).start()
+            threading.Thread(target=self._look, name="eos-missing", daemon=True).start()
 
     def report(self, missing: Sequence[str]) -> None:
-        """Report these topics, unless that was done not long ago; forget those that are back."""
+        """Report these topics unless that was done recently; forget those that exist again."""
         now = self._clock()
         self._reported_at = {t: at for t, at in self._reported_at.items() if t in missing}
         for topic in missing:
@@ -87,16 +90,25 @@ class MissingOutputs:
                 "stop the workers and take it out of the topology",
             )
 
-    def _ask(self) -> None:
+    def unwritable(self, timeout_seconds: float) -> list[str]:
+        """Return the topics that this principal may not write; empty if no broker answers."""
+        return self._chosen(_is_denied, timeout_seconds) if self._topics else []
+
+    def _look(self) -> None:
         try:
-            # Any: the stubs leave the futures' results open.
-            admin: Any = AdminClient(admin_properties(self._client))
-            answers = admin.describe_topics(
-                TopicCollection(self._topics), request_timeout=ASK_SECONDS
-            )
-            self.report(sorted(topic for topic, answer in answers.items() if _is_missing(answer)))
+            self.report(self._chosen(_is_missing, ASK_SECONDS))
         finally:
             self._asking.release()
+
+    def _chosen(self, condition: Callable[[Any], bool], timeout_seconds: float) -> list[str]:
+        # Any: the stubs leave the futures' results open.
+        admin: Any = AdminClient(admin_properties(self._client))
+        answers = admin.describe_topics(
+            TopicCollection(self._topics),
+            include_authorized_operations=True,
+            request_timeout=timeout_seconds,
+        )
+        return sorted(topic for topic, answer in answers.items() if condition(answer))
 
 
 def _is_missing(answer: Any) -> bool:
@@ -105,3 +117,12 @@ def _is_missing(answer: Any) -> bool:
     except KafkaException as error:
         return error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     return False
+
+
+def _is_denied(answer: Any) -> bool:
+    """Return whether a described topic may not be written; False if brokers do not report it."""
+    try:
+        operations = answer.result().authorized_operations
+    except KafkaException as error:
+        return error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    return operations is not None and AclOperation.WRITE not in operations

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from eosframework.application.control_topic import Registered, Registry, interpret
+from eosframework.application.control_topic import ControlState, ControlTopic, interpret
 from eosframework.application.leases import task_names
 from eosframework.application.producer_sharing import (
     refuse_other_sharing,
     shared_by,
     sharing_entries,
 )
-from eosframework.application.start_positions import RegistryLedger, former_ids
+from eosframework.application.start_positions import StartPositions, former_ids
 from eosframework.config import Settings, Start
 from eosframework.errors import (
     ClusterUnreachable,
@@ -40,15 +40,15 @@ class Page:
     def __init__(self, entries: dict[str, Any]) -> None:
         self.state = interpret(entries)
 
-    def refresh(self) -> Registered:
+    def refresh(self) -> ControlState:
         return self.state
 
     settled = refresh
 
 
-def ledger(entries: dict[str, Any], members: Any = tuple) -> RegistryLedger:
-    registry = cast("Registry", Page(entries))
-    return RegistryLedger("flights", registry, Start.EARLIEST, members=members)
+def ledger(entries: dict[str, Any], members: Any = tuple) -> StartPositions:
+    registry = cast("ControlTopic", Page(entries))
+    return StartPositions("flights", registry, Start.EARLIEST, members=members)
 
 
 def by_task(together: int) -> dict[Any, list[TopicPartition]]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from eosframework.application.control_topic import Registered, Registry, interpret
+from eosframework.application.control_topic import ControlState, ControlTopic, interpret
 from eosframework.application.leases import (
     given_ids,
     id_entries,
@@ -15,7 +15,7 @@ from eosframework.application.leases import (
     refuse_other_ids,
     task_names,
 )
-from eosframework.application.start_positions import RegistryLedger
+from eosframework.application.start_positions import StartPositions
 from eosframework.config import Ids, Start
 from eosframework.errors import (
     ClusterUnreachable,
@@ -32,7 +32,7 @@ GRAPH = graph_of("flights", {"late": (["raw"], ["late"])})
 NAMES = task_names(GRAPH, {"raw": 2})
 LEASED = [TransactionalId("flights", "late", n, id_) for n, id_ in enumerate(["TX/A", "TX B"])]
 STARTED = {"application": {"cluster_id": "c", "version": 1}}
-WRITTEN = id_entries(GRAPH, LEASED, Registered())
+WRITTEN = id_entries(GRAPH, LEASED, ControlState())
 BY_TASK = {LEASED[1]: [TopicPartition("raw", 1)]}
 
 
@@ -47,9 +47,9 @@ class Pages:
 
     pages: list[dict[str, Any]]
     topic: str = "flights.registry"
-    state: Registered = field(default_factory=Registered)
+    state: ControlState = field(default_factory=ControlState)
 
-    def refresh(self) -> Registered:
+    def refresh(self) -> ControlState:
         if not self.pages:
             raise ClusterUnreachable("no broker answered")
         self.state = interpret(self.pages.pop(0))
@@ -58,9 +58,9 @@ class Pages:
     settled = refresh
 
 
-def ledger(start: dict[str, Any], *pages: dict[str, Any]) -> RegistryLedger:
-    registry = cast("Registry", Pages(list(pages), state=interpret(start)))
-    return RegistryLedger("flights", registry, Start.EARLIEST)
+def ledger(start: dict[str, Any], *pages: dict[str, Any]) -> StartPositions:
+    registry = cast("ControlTopic", Pages(list(pages), state=interpret(start)))
+    return StartPositions("flights", registry, Start.EARLIEST)
 
 
 def test_what_is_written_of_leases_reads_back() -> None:
@@ -71,7 +71,7 @@ def test_what_is_written_of_leases_reads_back() -> None:
 
 
 def test_derived_ids_leave_no_trace_but_after_leased_ones() -> None:
-    assert id_entries(GRAPH, NAMES, Registered()) == {}
+    assert id_entries(GRAPH, NAMES, ControlState()) == {}
     back = id_entries(GRAPH, NAMES, interpret(WRITTEN))
     assert interpret({**WRITTEN, **back}).ids is Ids.DERIVED
 

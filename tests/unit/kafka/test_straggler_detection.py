@@ -10,7 +10,7 @@ import pytest
 
 from eosframework.kafka.client.connection_log import ConnectionLog
 from eosframework.kafka.client.defaults import producer_properties, with_connection_log
-from eosframework.kafka.producer.straggler_detection import POLLS, Suspicion
+from eosframework.kafka.producer.straggler_detection import POLLS, StragglerDetection
 
 FORM = "%s [%s] %s"
 
@@ -38,7 +38,7 @@ class Client:
         self.log = ConnectionLog(Records())
         self.queued: list[tuple[str, str, str]] = []
         self.raising = 0
-        self.suspicion = Suspicion(self.log, self.serve)
+        self.stragglers = StragglerDetection(self.log, self.serve)
 
     def serve(self) -> bool:
         if self.raising:
@@ -58,9 +58,9 @@ def client() -> Client:
 
 
 def test_connections_that_hold_make_no_producer_suspect(client: Client) -> None:
-    assert client.suspicion.faults() is None
+    assert client.stragglers.faults() is None
     client.queued.append(("TxnCoordinator", "APIVERSION_QUERY", "UP"))
-    assert client.suspicion.faults() is None
+    assert client.stragglers.faults() is None
 
 
 @pytest.mark.parametrize("after", ["DOWN", "INIT", "WHAT_NOBODY_KNOWS"])
@@ -70,7 +70,7 @@ def test_a_connection_in_use_that_breaks_makes_its_producer_suspect(
 ) -> None:
     client.queued.append(("TxnCoordinator", before, after))
     client.queued.append(("TxnCoordinator", after, "UP"))
-    assert client.suspicion.faults() == {"TxnCoordinator": 1}
+    assert client.stragglers.faults() == {"TxnCoordinator": 1}
 
 
 @pytest.mark.parametrize(
@@ -87,36 +87,36 @@ def test_what_breaks_before_it_is_in_use_carries_no_request(
     client: Client, before: str, after: str
 ) -> None:
     client.queued.append(("127.0.0.1:9092/1", before, after))
-    assert client.suspicion.faults() is None
+    assert client.stragglers.faults() is None
 
 
 def test_what_broke_while_the_id_was_taken_does_not_count(client: Client) -> None:
     client.queued.append(("127.0.0.1:9092/bootstrap", "UP", "DOWN"))
-    client.suspicion.take_faults_as_known()
-    assert client.suspicion.faults() is None
+    client.stragglers.ignore_earlier_faults()
+    assert client.stragglers.faults() is None
     client.queued.append(("127.0.0.1:9092/bootstrap", "UP", "DOWN"))
-    assert client.suspicion.faults() == {"127.0.0.1:9092/bootstrap": 1}
+    assert client.stragglers.faults() == {"127.0.0.1:9092/bootstrap": 1}
 
 
 def test_a_callback_that_raises_hides_nothing(client: Client) -> None:
     client.queued.append(("127.0.0.1:9092/1", "UP", "DOWN"))
     client.raising = POLLS - 1
-    assert client.suspicion.faults() == {"127.0.0.1:9092/1": 1}
+    assert client.stragglers.faults() == {"127.0.0.1:9092/1": 1}
 
 
 def test_a_log_that_cannot_be_read_proves_nothing(client: Client) -> None:
     client.raising = POLLS
-    assert client.suspicion.faults() is not None
+    assert client.stragglers.faults() is not None
 
 
 def test_a_log_without_any_connection_proves_nothing() -> None:
-    assert Client().suspicion.faults() is not None
+    assert Client().stragglers.faults() is not None
 
 
 def test_a_text_that_librdkafka_changes_makes_a_producer_suspect(client: Client) -> None:
     client.serve()
     client.log.log(logging.DEBUG, FORM, "STATE", "rdkafka#producer-1", "x: UP became DOWN")
-    assert client.suspicion.faults() is not None
+    assert client.stragglers.faults() is not None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 
 from eosframework.errors import OutcomeUnknown, Retriable
 from eosframework.kafka.client.deadline import Deadline
-from eosframework.kafka.producer.producer_slot import KafkaOutput
+from eosframework.kafka.producer.output_topics import OutputTopics
+from eosframework.kafka.producer.producer_slot import ProducerSlot
 from eosframework.kafka.taxonomy import Call
 from eosframework.processing.ports import Commit
 from eosframework.records import Position
@@ -27,7 +28,7 @@ class Producer(SimpleNamespace):
 
 
 def output() -> Any:
-    return KafkaOutput(lambda: Producer(), 30, {})  # pyright: ignore[reportArgumentType]
+    return ProducerSlot(lambda: Producer(), 30, OutputTopics({}, []))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_step_whose_turn_comes_after_the_deadline_does_nothing() -> None:
@@ -43,7 +44,7 @@ def test_a_step_whose_turn_comes_after_the_deadline_does_nothing() -> None:
 def test_a_producer_left_behind_is_closed_when_its_call_returns_after_all() -> None:
     own = output()
     old = own.producer
-    assert own.attempt(own.leave_behind, Deadline(30), Call.COMMIT) is None
+    assert own.attempt(own.abandon, Deadline(30), Call.COMMIT) is None
     assert own.producer is not old
     assert old.closed
     assert not own.producer.closed
@@ -55,7 +56,7 @@ def test_only_the_current_producer_can_be_sending_offsets_for_too_long() -> None
 
     def send_offsets(*_: object) -> None:
         seen.append(own.sends_offsets_for(0))
-        own.leave_behind()
+        own.abandon()
         seen.append(own.sends_offsets_for(0))
 
     own.producer.send_offsets_to_transaction = send_offsets

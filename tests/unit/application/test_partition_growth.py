@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from structlog.testing import capture_logs
 
-from eosframework.application.partition_growth import LOOK_SECONDS, Growth
+from eosframework.application.partition_growth import LOOK_SECONDS, PartitionGrowth
 from eosframework.errors import RunError
 from eosframework.records import TopicPartition
 from tests.support.waiting import wait_until
@@ -20,7 +20,7 @@ class Cluster:
         self.counts: dict[str, int] = {"in": 2, "rates": 1, "out": 3}
         self.looks = 0
         self.now = 0.0
-        self.growth = Growth(
+        self.growth = PartitionGrowth(
             {"in": 2, "rates": 1, "out": 3}, ["in"], ["rates"], self.count, lambda: self.now
         )
 

@@ -6,44 +6,46 @@ import threading
 
 import pytest
 
-from eosframework.kafka.client.call_threads import Crew, Hung
+from eosframework.kafka.client.call_threads import CallThreads, Hung
 
 
 def test_results_come_in_order_from_more_items_than_threads() -> None:
-    crew = Crew(3)
-    assert crew.each(lambda n: n * n, range(20)) == [n * n for n in range(20)]
-    crew.stop()
+    threads = CallThreads(3)
+    assert threads.each(lambda n: n * n, range(20)) == [n * n for n in range(20)]
+    threads.stop()
 
 
 def test_a_call_that_does_not_return_is_left_behind_and_replaced() -> None:
-    crew, release = Crew(2), threading.Event()
-    results = crew.each(lambda wait: release.wait(100) if wait else False, [True, False, True], 2)
+    threads, release = CallThreads(2), threading.Event()
+    results = threads.each(
+        lambda wait: release.wait(100) if wait else False, [True, False, True], 2
+    )
     assert [isinstance(result, Hung) for result in results] == [True, False, True]
-    assert crew.each(lambda n: n, [1, 2, 3], 60) == [1, 2, 3]
+    assert threads.each(lambda n: n, [1, 2, 3], 60) == [1, 2, 3]
     release.set()
-    crew.stop()
+    threads.stop()
 
 
 def test_an_exception_comes_out() -> None:
-    crew = Crew(2)
+    threads = CallThreads(2)
     with pytest.raises(ZeroDivisionError):
-        crew.each(lambda n: 1 // n, [1, 0])
-    crew.stop()
+        threads.each(lambda n: 1 // n, [1, 0])
+    threads.stop()
 
 
 def test_a_call_that_is_known_to_be_stalled_is_left_behind_before_the_time_is_over() -> None:
-    crew, release = Crew(2), threading.Event()
+    threads, release = CallThreads(2), threading.Event()
     asked: list[float] = []
 
     def is_stalled(wait: bool, waited_seconds: float) -> bool:
         asked.append(waited_seconds)
         return wait and waited_seconds > 0.25
 
-    results = crew.each(
+    results = threads.each(
         lambda wait: release.wait(100) if wait else False, [True, False], 60, is_stalled=is_stalled
     )
     assert isinstance(results[0], Hung)
     assert results[1] is False
     assert asked[-1] == pytest.approx(0.3)
     release.set()
-    crew.stop()
+    threads.stop()

@@ -1,7 +1,7 @@
 -- name: claim_positions(application, topics, partitions, topic_ids)
--- Take positions over and return them. It waits for a transaction that has one of them in doubt,
--- so what it returns is decided; a SELECT would show the value before that transaction. A position
--- by which nothing was written belongs to no topic yet.
+-- Claim positions and return them. It waits for a transaction that has locked one of them, so its
+-- result is decided; a SELECT would show the value before that transaction. A position without an
+-- offset belongs to no topic yet.
 INSERT INTO eosframework.positions AS known (application, topic, partition, topic_id, epoch)
 SELECT :application, wanted.topic, wanted.partition, wanted.topic_id, 1
 FROM unnest(:topics::text[], :partitions::integer[], :topic_ids::text[])
@@ -13,7 +13,7 @@ ON CONFLICT (application, topic, partition)
 RETURNING known.topic, known.partition, known.topic_id, known.epoch, known.next_offset;
 
 -- name: advance_positions(application, topics, partitions, epochs, expected, next_offsets)
--- Move positions on where they are still those that were claimed; return which these are.
+-- Advance the positions that are still as they were claimed, and return these.
 UPDATE eosframework.positions AS known
 SET next_offset = wanted.next_offset, updated_at = now()
 FROM unnest(
@@ -28,32 +28,32 @@ WHERE known.application = :application
 RETURNING known.topic, known.partition;
 
 -- name: add_dead_letter(application, table_name, topic, partition, offset_, key, value, headers, error)!
--- Keep a record whose row was refused.
+-- Store a record whose row was rejected.
 INSERT INTO eosframework.dead_letters
     (application, table_name, topic, partition, "offset", key, value, headers, error)
 VALUES
     (:application, :table_name, :topic, :partition, :offset_, :key, :value, :headers, :error);
 
 -- name: missing_privileges(table_name, wanted)
--- Return which privileges on a table this user does not have.
+-- Return the privileges on a table that this user does not have.
 SELECT wanted
 FROM unnest(:wanted::text[]) AS wanted
 WHERE NOT has_table_privilege(:table_name, wanted);
 
 -- name: check_at_once()!
--- Let a deferred constraint speak while the row that it refuses can be told from others.
+-- Check deferred constraints immediately, while the rejected row can still be identified.
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- name: known_positions(application)
--- Return the positions of an application; while a transaction has one in doubt, as it was before.
+-- Return the positions of an application; a pending change of one is not included.
 SELECT topic, partition, topic_id, next_offset
 FROM eosframework.positions
 WHERE application = :application
 ORDER BY topic, partition;
 
 -- name: seen_position(application, topic, partition)^
--- Return a position and its epoch without a claim, and whether others of this session's name are
--- connected: signs of whoever has it, and nothing to go by.
+-- Return a position and its epoch without a claim, and whether other sessions with this session's
+-- application name are connected: hints that its owner is alive, not proof.
 SELECT known.epoch, known.next_offset, EXISTS (
     SELECT FROM pg_stat_activity
     WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid())
@@ -62,7 +62,7 @@ LEFT JOIN eosframework.positions AS known ON known.application = :application
     AND known.topic = :topic AND known.partition = :partition;
 
 -- name: set_positions(application, topics, partitions, topic_ids, next_offsets)!
--- Set positions and raise their epochs, so that whoever claimed them before writes no more.
+-- Set positions and raise their epochs, so that processes with earlier claims write no more.
 INSERT INTO eosframework.positions AS known
     (application, topic, partition, topic_id, next_offset, epoch)
 SELECT :application, wanted.topic, wanted.partition, wanted.topic_id, wanted.next_offset, 1
