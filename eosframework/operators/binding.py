@@ -1,4 +1,4 @@
-"""From the keyed nodes of a topology to the operators of one task."""
+"""Binding of the keyed nodes of a topology to the operators of one task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
 def format_of(store: Store) -> EntryFormat:
-    """Return how the entries of a store are written."""
+    """Return the format of a store's entries."""
     upgrade = None if store.upgrade is None else store.upgrade.call
     kind = EntryFormat
     if store.window is not None:
@@ -36,13 +36,13 @@ def format_of(store: Store) -> EntryFormat:
 def session_of(
     store: Store, committed: CommittedStore, journal: Journal, time: StreamTime
 ) -> StoreSession:
-    """Return the session of a store in one task.
+    """Return the transaction of a store in one task.
 
     Args:
-        store: of the graph.
-        committed: what it held after the last commit.
-        journal: of the task.
-        time: of the task; needed where entries expire.
+        store: a store of the graph.
+        committed: its content after the last commit.
+        journal: the journal of the task.
+        time: the stream time of the task; used where entries expire.
     """
     if store.ttl_ms is None:
         return open_session(format_of(store), committed, journal)
@@ -50,13 +50,13 @@ def session_of(
 
 
 def bind(node: Aggregate, session: StoreSession, alarms: Alarms, limits: Limits) -> Any:
-    """Return what runs a keyed node in one task.
+    """Return the update function or operator of an aggregate in one task.
 
     Args:
-        node: of the graph.
-        session: of its store.
-        alarms: of the task.
-        limits: of the windows of a key.
+        node: an aggregate of the graph.
+        session: the transaction of its store.
+        alarms: the alarms of the task.
+        limits: limits on the windows of a key.
     """
     window = node.store.window
     if window is not None:
@@ -65,12 +65,12 @@ def bind(node: Aggregate, session: StoreSession, alarms: Alarms, limits: Limits)
 
 
 def handler(node: Processor, sessions: Mapping[str, StoreSession], alarms: Alarms) -> Handler:
-    """Return what runs a function with stores and timers in one task.
+    """Return the operator of a `process` step in one task.
 
     Args:
-        node: of the graph.
-        sessions: of the task's stores, by name.
-        alarms: of the task.
+        node: a `process` step of the graph.
+        sessions: the transactions of the task's stores, by name.
+        alarms: the alarms of the task.
     """
     timers = None if node.timers is None else Timers(sessions[node.timers.name], alarms.closes)
     return Handler(
@@ -85,7 +85,7 @@ def handler(node: Processor, sessions: Mapping[str, StoreSession], alarms: Alarm
 def windowed(
     node: Aggregate, window: Window, session: StoreSession, alarms: Alarms, limits: Limits
 ) -> TimedOperator:
-    """Return what runs a node whose state ends with time; see `bind`."""
+    """Return the operator of a node with a window; see `bind`."""
     alarm = alarms.closes if node.emit is Emit.CLOSE else alarms.ends
     if window.kind is WindowKind.LAST:
         by = node.functions.get("by")

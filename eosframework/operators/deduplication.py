@@ -1,4 +1,4 @@
-"""The first record of each key within a time, and none of its repetitions."""
+"""Deduplication: the first record of each key within an interval."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class Deduplication(SlicedOperator):
-    """Lets a record go on if none like it did less than a time before or after it.
+    """Passes a record on unless an equal one came less than `within` before or after it.
 
-    What is that time or more behind stream time is late: whether it repeats another one is not
-    known any more. A record is remembered for as long as one that is not late can repeat it,
-    under the slice of time that it is in: no two that went on are in the same one.
+    A record at least `within` older than stream time is late, because the record that it may repeat
+    is no longer known. A record is remembered, under the slice of time that contains it, for as
+    long as a record that is not late can repeat it. Two records that were passed on never share a
+    slice.
 
     Args:
-        by: what records have to share besides the key; None: nothing.
+        by: returns the value that repeated records share besides the key; None: the key alone.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Deduplication(SlicedOperator):
         self._by = by
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
-        """Return the record, or nothing if one like it went on."""
+        """Return the record, or nothing if an equal one was passed on."""
         within = self._within_ms
         if timestamp + within <= now:
             return None
@@ -54,16 +55,16 @@ class Deduplication(SlicedOperator):
         return ((value, timestamp),)
 
     def closing(self, now: int) -> Generator[Closed]:
-        """Forget what cannot be repeated any more; nothing goes on."""
+        """Remove the records that can no longer be repeated; yields nothing."""
         for _ in self._ending(now):
             pass
         yield from ()
 
     def changed(self) -> Iterator[Closed]:
-        """Nothing: records go on at once."""
+        """Yield nothing: records are emitted at once."""
         yield from ()
 
 
 def _identity(key: bytes, shared: Any) -> bytes:
-    """Two pairs have the same bytes only if both parts are the same."""
+    """Return unambiguous bytes for a key and a value."""
     return START.pack(len(key)) + key + write_with(shared, option=orjson.OPT_SORT_KEYS)

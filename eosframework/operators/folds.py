@@ -1,4 +1,4 @@
-"""Aggregates as folds: what the first value of a key makes, and what each further one does."""
+"""Aggregates as folds over the values of a key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from eosframework.operators.store_transaction import StoreSession, Update, Value
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How values become an aggregate.
+    """The functions of an aggregate.
 
     Args:
-        first: makes the aggregate of the first value.
-        then: makes the next aggregate of the one so far and a value; None ends the aggregate.
-        merge: makes one aggregate of two, of which the first is of earlier records; only windows
-            that grow together need it.
+        first: returns the aggregate of the first value.
+        then: returns the aggregate of the previous aggregate and a value; None deletes it.
+        merge: returns the aggregate of two aggregates, the earlier one first; used by session
+            windows.
     """
 
     first: Callable[[Any], Any]
@@ -28,7 +28,7 @@ class Fold:
 
 
 COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
-"""How many records there were."""
+"""The number of records."""
 
 
 def total(of: Callable[[Any], Any]) -> Fold:
@@ -61,10 +61,10 @@ def aggregation(
 
 
 def folding(session: StoreSession, fold: Fold) -> Update:
-    """Return what folds each record into the aggregate of its key.
+    """Return the function that folds each record into the aggregate of its key.
 
-    The aggregate's timestamp is the greatest of its records, as in Kafka Streams
-    (`KStreamAggregate`); an aggregate that becomes None is deleted.
+    An aggregate's timestamp is the greatest of its records' timestamps, as in Kafka Streams
+    (`KStreamAggregate`). An aggregate that becomes None is deleted.
     """
     first, then = fold.first, fold.then
     if isinstance(session, ValueSession):

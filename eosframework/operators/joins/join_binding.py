@@ -1,4 +1,4 @@
-"""From the tables and joins of a topology to the operators of one task."""
+"""Binding of the tables and joins of a topology to the operators of one task."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from eosframework.topology.graph.join_nodes import (
 
 
 class JoinBinding:
-    """Binds the nodes of one task.
+    """Binds the tables and joins of one task.
 
     Args:
-        sessions: of the task's stores, by name.
+        sessions: the transactions of the task's stores, by name.
         topics: the rows of global tables, by topic.
-        alarms: of the task.
-        limits: of what a record may meet.
+        alarms: the alarms of the task.
+        limits: limits on the matches of a record.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JoinBinding:
         self._chunks: dict[str, Chunks] = {}
 
     def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
-        """Return what runs a node."""
+        """Return the operator or function of a node."""
         match node:
             case Table():
                 return self._table(node)
@@ -92,7 +92,7 @@ class JoinBinding:
         )
 
     def _looking(self, view: View) -> Callable[..., Entry | None]:
-        """Return what finds the row for a record: of a table with a past, the one of its time."""
+        """Return the row lookup of a record; a versioned table is read at the record's time."""
         origin = view.origin
         if not isinstance(origin, Table) or origin.history_ms is None:
             return self._row(view)
@@ -123,7 +123,7 @@ class JoinBinding:
                 return _whole(self._topics[view.origin.topic], view.origin)
 
     def _history(self, table: Table, alarm: Alarm) -> History:
-        """Return the past of a table; what only looks gets an alarm that nobody hears."""
+        """Return the versions of a table; a lookup alone gets an alarm that is never read."""
         assert table.history_ms is not None, "only tables with a past have one"
         name = table.store.name
         if name not in self._chunks:

@@ -1,4 +1,4 @@
-"""Windows of which every key has its own: they lie together in the entry of the key."""
+"""Windows with bounds of their own for each key, stored together in the entry of the key."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class SpanOperator(TimedOperator):
-    """Keeps the windows of each key, sorted by their start, and closes and removes them.
+    """Keeps the windows of each key sorted by start, and closes and removes them.
 
-    They close and end in the order in which they begin: sessions lie apart, and sliding windows
-    are of one length.
-
-    The timestamp of a key's entry is the time under which the agenda has the key.
+    Windows close and end in the order of their starts: sessions do not overlap, and sliding windows
+    have one length. The timestamp of a key's entry is the time under which the agenda has the key.
 
     Args:
-        fold: what happens with the values of a window.
-        form: of the session's entries.
-        limits: of the windows of a key.
-        shows_updates: whether `update` returns the windows it changed; else they close.
+        fold: the aggregate of a window.
+        form: format of the store's entries.
+        limits: limits on the windows of a key.
+        shows_updates: whether `update` returns the windows that it changed; otherwise they are
+            emitted when they close.
     """
 
     def __init__(
@@ -53,22 +52,22 @@ class SpanOperator(TimedOperator):
 
     @abstractmethod
     def closes_at(self, span: Span) -> int:
-        """Return the stream time from which on a window takes nothing."""
+        """Return the stream time from which a window accepts no record."""
 
     @abstractmethod
     def ends_at(self, span: Span) -> int:
-        """Return the stream time from which on it is not needed."""
+        """Return the stream time from which a window is not needed."""
 
     def load(self) -> None:
-        """Find out which keys are due first."""
+        """Load the due times of keys."""
         self._agenda.load()
 
     def due(self) -> int:
-        """Return when the first key is to be looked at."""
+        """Return the time at which the first key must be checked."""
         return self._agenda.due()
 
     def closing(self, now: int) -> Generator[Closed]:
-        """Yield the windows that `now` closes; those due first come first."""
+        """Yield the windows that `now` closes, in the order of their keys' due times."""
         while (first := self._agenda.first()) is not None and first[0] <= now:
             due, key = first
             spans, noted = self._spans(key)
@@ -81,9 +80,9 @@ class SpanOperator(TimedOperator):
     def _closed(
         self, key: bytes, spans: Sequence[Span], due: int, now: int
     ) -> Generator[Closed, None, Sequence[Span]]:
-        """Yield the windows of a key that `now` closes, and return all of them behind that.
+        """Yield the windows of a key that `now` closes, and return all its windows, updated.
 
-        A generator that is closed early notes the windows that went on before.
+        A generator that is closed early records which windows were emitted before.
         """
         first = behind = bisect_right(spans, now, key=self.closes_at)
         while first > 0 and not spans[first - 1].closed:
@@ -132,7 +131,7 @@ class SpanOperator(TimedOperator):
         return ((), None) if entry is None else entry
 
     def _store(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
-        """Keep the windows of a key, and note it for the first time at which one is due."""
+        """Store the windows of a key, and note the key for the first time at which one is due."""
         if not spans:
             self._session.delete(DATA + key)
             return
@@ -149,7 +148,7 @@ class SpanOperator(TimedOperator):
         self._session.put(DATA + key, (tuple(spans), noted))
 
     def _first_due(self, spans: Sequence[Span]) -> int:
-        """Return the first stream time at which one of these is due."""
+        """Return the first stream time at which one of these windows is due."""
         return min(map(self._next, spans))
 
     def _next(self, span: Span) -> int:

@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows: they begin at multiples of a time, the same for all keys."""
+"""Tumbling and hopping windows: their starts are multiples of a time, the same for all keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class AlignedWindows(SlicedOperator):
-    """Folds records into the windows that their time is in (`TimeWindows` of Kafka Streams).
+    """Folds records into the windows that contain their time (`TimeWindows` of Kafka Streams).
 
-    A window is closed when stream time is at its end and the grace behind it. A record is late
-    when all its windows are closed; else it goes into those that are open.
+    A window closes when stream time reaches its end plus the grace. A record is late when all its
+    windows are closed; otherwise it goes into those that are open.
 
     Args:
-        fold: what happens with the values of a window.
-        shows_updates: whether `update` returns the windows it changed.
+        fold: the aggregate of a window.
+        shows_updates: whether `update` returns the windows that it changed.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class AlignedWindows(SlicedOperator):
         self._shows_updates = shows_updates
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
-        """Fold a record into its windows; those that it changed go on."""
+        """Fold a record into its windows; return those that it changed."""
         closed = (now if now > self._floor else self._floor) - self._lasts_ms
         every = self._every_ms
         start = max(timestamp - self._size_ms + every, 0) // every * every
@@ -58,7 +58,7 @@ class AlignedWindows(SlicedOperator):
         return results
 
     def closing(self, now: int) -> Generator[Closed]:
-        """Yield the windows that `now` closes, those that began first first."""
+        """Yield the windows that `now` closes, earliest start first."""
         for start, key, (value, timestamp) in self._ending(now):
             yield key, WindowResult(start, start + self._size_ms, value), timestamp
 

@@ -1,4 +1,4 @@
-"""Entries under a start and a key: those with the same start end together."""
+"""Windows stored under a start and a key: those with the same start end together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class SlicedOperator(TimedOperator):
-    """Knows the starts in its store.
+    """Tracks the starts of the windows in its store.
 
     Args:
-        lasts_ms: an entry with a start is needed until so long after it.
+        lasts_ms: the time from a start for which its entries are needed.
     """
 
     def __init__(self, session: StoreSession, window: Window, alarm: Alarm, lasts_ms: int) -> None:
@@ -25,7 +25,7 @@ class SlicedOperator(TimedOperator):
         self._starts = Starts()
 
     def load(self) -> None:
-        """Find the starts: from each one straight to the next one."""
+        """Load the starts from the store, with one seek for each."""
         self._starts.clear()
         first = b""
         while (found := next(iter(self._session.scan(first, MARK_KEY)), None)) is not None:
@@ -34,25 +34,25 @@ class SlicedOperator(TimedOperator):
             first = START.pack(start + 1)
 
     def due(self) -> int:
-        """Return when the first start has ended."""
+        """Return the end of the first start."""
         return self._starts.first + self._lasts_ms if self._starts else NEVER
 
     def last_close(self) -> int:
-        """Return when the last start has ended."""
+        """Return the end of the last start."""
         return self._starts.last + self._lasts_ms if self._starts else 0
 
     def _began(self, start: int) -> None:
-        """Note that there is an entry with this start."""
+        """Note that an entry with this start exists."""
         if start not in self._starts.known:
             self._starts.add(start)
             self.alarm.set(start + self._lasts_ms)
 
     def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
-        """Yield the entries that have ended: start, key and entry; each is then removed."""
+        """Yield start, key and entry of the entries that have ended; each is removed after it."""
         ended = self._starts.up_to(now - self._lasts_ms)
         if not ended:
             return
-        # Starts that have ended have none between them that has not: one scan finds all of them.
+        # No open start lies between two that have ended, so one scan finds all of them.
         passed = iter(ended)
         current = next(passed)
         for store_key, entry in self._session.scan(START.pack(current), START.pack(ended[-1] + 1)):
