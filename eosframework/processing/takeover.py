@@ -1,18 +1,18 @@
-"""Taking partitions over: their producers, what is committed of them, and a task for each.
+"""The takeover of partitions: their producers, their committed positions, and their tasks.
 
-T1. init the transactional.ids of the tasks, in parallel: fences the last owner and ends what it
-    left open; ids that an earlier topology used for the partition are inited too
-T2. read the committed offsets, stable ones, with their metadata; commit where a partition starts
-    that starts at its end, in a transaction of its task
+T1. init the transactional.ids of the tasks, in parallel: fences the previous owners and ends their
+    open transactions; ids that an earlier topology used for the partitions are inited, too
+T2. read the stable committed offsets with their metadata; where a partition starts at its end,
+    commit this position in a transaction of its task
 
-T1 comes before T2 because an offset that a zombie has pending can still change until its
-transaction is ended; after init it is decided. What follows is the worker's.
+T1 precedes T2 because a pending offset of a zombie can change until its transaction has ended;
+after the init it is decided. The remaining steps are the worker's.
 
-The end of a log is another one whenever it is asked for. Were it committed with the first record
-only, records that come to a quiet partition during a restart would lie before the next start.
+The end of a log moves. If it were committed with the first record only, records that arrive at a
+quiet partition during a restart would lie before the next start.
 
-All of it happens inside the assignment callback, which has a deadline. So but for the inits, which
-are made side by side, each question is asked once for all tasks, however many there are.
+All of it happens inside the assignment callback, which has a deadline. So the inits run in
+parallel, and each request is sent once for all tasks.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ ByTask = Mapping[TransactionalId, Sequence[TopicPartition]]
 
 
 class Takeover:
-    """Makes tasks of the partitions that a worker is given.
+    """Creates the tasks of newly assigned partitions.
 
     Args:
-        state: of the tasks on this machine; None: no sub-topology has stores.
-        measures: counts what goes through the tasks; None: nothing is counted.
+        state: the tasks' state on this machine; None: no sub-topology has stores.
+        measures: collects the tasks' measurements; None: nothing is measured.
         clock: seconds, monotonic.
-        now: the time in seconds since the epoch, for records that wait for their next attempt.
+        now: seconds since the epoch, for retries.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Takeover:
         self._was_away = True
 
     def by_task(self, partitions: Sequence[TopicPartition]) -> ByTask:
-        """Return the worker's partitions of those that its consumer was given.
+        """Return the partitions that this worker owns, by task, for those that were assigned.
 
         Raises:
             RunError: a topic got a partition after this worker had started.
@@ -98,10 +98,10 @@ class Takeover:
         return found
 
     def tasks(self, by_task: ByTask) -> tuple[list[Task], list[Position]]:
-        """Return the tasks, and where their partitions start (T1, T2).
+        """Return the tasks, and the start positions of their partitions (T1, T2).
 
         Raises:
-            TransactionError: an id could not be taken; no task is left open.
+            TransactionError: an id could not be inited; no task is left open.
             RunError: the partitions may not be processed here.
         """
         failpoints.hit("takeover.before_init")
@@ -128,11 +128,11 @@ class Takeover:
         return opened, starts
 
     def membership_was_lost(self) -> None:
-        """Look again, with the next partitions, whether what held at the start still does."""
+        """Confirm the facts found at the start again, at the next assignment."""
         self._was_away = True
 
     def close(self) -> None:
-        """End the timer of the tasks; they run no records any more."""
+        """Stop the tasks' timer; no records run any more."""
         self._timer.close()
 
     def _fence_former_ids(self, by_task: ByTask) -> None:
@@ -150,12 +150,12 @@ class Takeover:
         committed: Sequence[Position],
         starts: Sequence[Position],
     ) -> None:
-        """Commit where partitions start that start at their end, with their markers (T2).
+        """Commit the positions of partitions that start at their end, with their markers (T2).
 
-        No record has been run. What nothing remembers yet would be another position later.
+        Without this commit, a later takeover would find another end.
 
         Raises:
-            TransactionError: it is not known whether they are committed; taking over again tells.
+            TransactionError: the outcome of a commit is unknown; the next takeover reads it.
         """
         identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
         new: dict[Bundle, list[Position]] = {}
@@ -173,7 +173,7 @@ class Takeover:
             commits.append(Commit(bundle.output, positions, membership))
         for bundle, result in zip(new, self._outputs.commit(commits), strict=True):
             if isinstance(result.error, TaskFenced):
-                # Taken again, the id would fence a successor. The worker is about to hear of it.
+                # A re-init would fence a successor. The next poll reports the rebalance.
                 self._events.warning(
                     "start_not_committed",
                     transactional_id=bundle.transactional_id,

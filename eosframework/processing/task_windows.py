@@ -1,4 +1,4 @@
-"""The windows of one task: what their closing gives, and when what has ended is removed."""
+"""The windows of one task: the results of closing windows, and the removal of ended ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TimedNode:
     """A keyed node whose state ends with time.
 
     Args:
-        emission: what follows it, where its results go on later.
+        emission: the steps that follow it, if its results are emitted later.
     """
 
     node: Aggregate | StreamJoin | Table | Processor
@@ -35,13 +35,13 @@ class TimedNode:
 
     @property
     def idle_seconds(self) -> float | None:
-        """After so long without a record its windows close; None: never."""
+        """The time without a record after which its windows close; None: never."""
         window = None if isinstance(self.node, Processor) else self.node.store.window
         return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
 
     @property
     def windows(self) -> TimedOperator:
-        """The operator, of a node with windows."""
+        """The operator of a node with windows."""
         assert isinstance(self.operator, TimedOperator), "only windows close by the clock"
         return self.operator
 
@@ -65,10 +65,10 @@ class TaskWindows:
     """Closes windows when stream time, or the clock, has passed them.
 
     Args:
-        nodes: those of the task.
-        alarms: that their operators set.
-        partition: of the task.
-        results: what goes out later than its records.
+        nodes: the timed nodes of the task.
+        alarms: the alarms that their operators set.
+        partition: the partition of the task.
+        results: the task's late results.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TaskWindows:
         self._is_known = False
 
     def begin(self) -> None:
-        """Make sure that the operators know their stores; before the first record.
+        """Load the stores into the operators; before the first record.
 
         Raises:
             RunError: a store was made for other windows.
@@ -99,24 +99,24 @@ class TaskWindows:
             self._is_known = True
 
     def reset(self) -> None:
-        """The stores may hold something else from now on."""
+        """Discard what the operators know of the stores, whose content may change."""
         self._is_known = False
         self.alarm.due = self._ends.due = NEVER
 
     def close(
         self, message: Message, out: list[Output], now: int, failed: Failed, state: State
     ) -> None:
-        """Run what follows each window that `now` closes.
+        """Run the steps that follow each window that `now` closes.
 
         Args:
             message: the record that moved stream time to `now`; it is complete.
             out: takes the outputs.
             now: stream time, in milliseconds.
-            failed: is told about results that fail.
-            state: of the task.
+            failed: handles results that fail.
+            state: the state of the task.
 
         Raises:
-            RecordFailed: a result failed; its window and those behind it are open.
+            RecordFailed: a result failed; its window and the later ones are open.
         """
         try:
             for node in self._closing:
@@ -127,7 +127,7 @@ class TaskWindows:
             self.alarm.due = min((n.operator.due() for n in self._closing), default=NEVER)
 
     def remove_ended(self, now: int) -> None:
-        """Remove the windows that have ended and give no result; before a commit."""
+        """Remove the windows that have ended without a result to emit; before a commit."""
         if now < self._ends.due:
             return
         for node in self._ending:
@@ -136,25 +136,25 @@ class TaskWindows:
         self._ends.due = min((n.operator.due() for n in self._ending), default=NEVER)
 
     def emitted(self, node: Aggregate) -> list[Message]:
-        """Return the results of a node's windows that the transaction changed, as messages."""
+        """Return the results of the windows that the transaction changed, as messages."""
         timed = next(timed for timed in self._ending if timed.node is node)
         return [self._message(node, closed) for closed in timed.windows.changed()]
 
     @property
     def idle_times(self) -> Sequence[float]:
-        """After how many seconds without a record windows are to be closed."""
+        """The times in seconds without a record after which windows close."""
         return self._idle_times
 
     @property
     def may_close(self) -> bool:
-        """Whether there is something that may have to be closed by the clock."""
+        """True if a window may have to be closed by the clock."""
         if self._idle_times:
             self.begin()
         idle = (node for node in self._closing if node.idle_seconds is not None)
         return any(node.operator.due() < NEVER for node in idle)
 
     def open_for(self, idle_seconds: float) -> list[TimedNode]:
-        """Return the nodes with open windows that close after so long without a record, or less."""
+        """Return the nodes with open windows whose idle time is `idle_seconds` or less."""
         due = [n for n in self._closing if (n.idle_seconds or NEVER) <= idle_seconds]
         if due:
             self.begin()
@@ -171,11 +171,11 @@ class TaskWindows:
         """Close all windows of some nodes.
 
         Args:
-            nodes: whose windows.
+            nodes: whose windows close.
             out: takes the outputs.
-            now: stream time, which stays what it is.
-            failed: is told about results that fail.
-            state: of the task.
+            now: stream time, which does not change.
+            failed: handles results that fail.
+            state: the state of the task.
 
         Raises:
             RecordFailed: a result failed.
@@ -196,7 +196,7 @@ class TaskWindows:
     ) -> None:
         if node.operator.due() > until or node.emission is None:
             return
-        # Closed, so that an operator notes what went on before a result that failed.
+        # Closing the generator lets the operator record the results before one that failed.
         with closing(self._closed(node, until)) as given:
             messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)

@@ -1,4 +1,4 @@
-"""The lines of batch operators: what they made of a slice is taken up record by record."""
+"""The generated code of batch operators: their results for a slice are used record by record."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from eosframework.operators.batch.batch_stage import Stage
 
 Way = tuple[tuple[int, Site], ...]
-"""The nodes of a stage that lead to an exit, each with the site of what fails there."""
+"""The nodes of a stage that lead to an exit, each with its site for errors."""
 
 
 def is_batch(node: Node) -> bool:
-    """Tell whether a node works on many records at once."""
+    """Return whether a node works on many records at once."""
     return isinstance(node, Step) and node.is_batch
 
 
 class BatchLines(Lines):
-    """Writes them, and what runs the batch operators before the first record is run.
+    """Writes the code of batch operators, which run before the first record of a slice.
 
-    An error of a record is raised where its turn comes, in the line of the operator that it is of:
-    so everything that fails goes the same way, in the order of the records.
+    The error of a record is raised at its turn, in the line of the operator at which it failed: so
+    every failure takes the same path, in the order of the records.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -42,7 +42,7 @@ class BatchLines(Lines):
     def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None: ...
 
     def _write_batches(self, depth: int, source: Source, step: Step, current: Current) -> None:
-        """Write what follows a batch operator right behind the source."""
+        """Write a batch operator directly after the source."""
         assert step.columns is not None, "the first batch operator declares columns"
         stage = self._stage = self._stage or self._new_stage(source)
         reading = stage.reading(step.columns)
@@ -85,7 +85,7 @@ class BatchLines(Lines):
         self._write_children(depth + 1, children, changed)
 
     def _write_loop(self, line: int) -> None:
-        """Let the loop over the messages, which is in a line, also go over what stands for them."""
+        """Extend the loop over the messages, at a line, to their results."""
         if self._exits:
             names = ", ".join(self._exits.values())
             stage = self._name("batches", self._stage)
@@ -99,5 +99,5 @@ class BatchLines(Lines):
 
 
 def _takes_json(node: Node) -> bool:
-    """Tell whether a node takes a value as JSON, so that nobody has to decode it."""
+    """Return whether a node takes a value as JSON, so that it need not be decoded."""
     return isinstance(node, Sink) and isinstance(node.topic, str) and node.value == JSON

@@ -1,4 +1,4 @@
-"""Compiles sub-topologies: each source, with everything behind it, becomes one function."""
+"""Compilation of sub-topologies: each source with its following steps becomes one function."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from eosframework.topology.graph.join_nodes import JoinSide, StreamJoin, Table
 from eosframework.topology.graph.walk import nodes_of
 
 RUN_RECORDS = 250
-"""So many records and their outputs are still in the processor's cache when these are produced."""
+"""The most records of a run: they and their outputs are still in the processor's cache when the
+outputs are produced."""
 
 
 RUN_BYTES = 4 * 2**20
-"""So large a run of records may be: what they give is about as large, and waits for its end."""
+"""The most bytes of a run: its outputs are about as large, and wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledSource:
-    """A source with everything behind it, as one function.
+    """A source with its following steps, as one function.
 
     Args:
         run: see `Run`.
         code: the code object of `run`, by which its frame is found in a traceback.
-        text: the generated source, for reading.
+        text: the generated code, for reading.
     """
 
     source: Source
@@ -42,22 +43,22 @@ class CompiledSource:
 
     @property
     def is_table(self) -> bool:
-        """Whether its records are rows."""
+        """True if its records are rows of a table."""
         return any(isinstance(child, Table) for child in self.source.children)
 
     @property
     def takes_all_at_once(self) -> bool:
-        """Whether batch operators take all messages before the first one is run."""
+        """True if batch operators take all messages before the first one is run."""
         return any(map(is_batch, self.source.children))
 
     def in_runs(
         self, messages: Sequence[Message], size_bytes: int = 0
     ) -> Iterator[Sequence[Message]]:
-        """Cut messages into what is best run at once; batch operators take all there are.
+        """Divide messages into runs; batch operators take all of them in one.
 
         Args:
             messages: of one partition.
-            size_bytes: of all of them, estimated; a run of large ones is shorter.
+            size_bytes: their estimated size; runs of large messages are shorter.
         """
         records = RUN_RECORDS
         if size_bytes > RUN_BYTES:
@@ -69,19 +70,19 @@ class CompiledSource:
             yield messages[start : start + records]
 
     def time_of(self, message: Message) -> int:
-        """Return a message's event time; of one that has none its own timestamp.
+        """Return a message's event time, or its own timestamp where it has none.
 
-        That it does not decode, or its function fails, is found when it is run.
+        Decoding errors and failing functions are reported when the record is run.
         """
         return event_time(self.source, message)
 
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What follows a keyed node that gives its records when the task says so.
+    """The steps that follow a keyed node which emits its results later.
 
     Args:
-        node: gives records with the key of its store.
+        node: emits results with the key of its store.
         run: as that of a source; its messages are `Emitted`.
     """
 
@@ -91,7 +92,7 @@ class Emission:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPart:
-    """A sub-topology: a function for each source topic, and what its keyed nodes need.
+    """A compiled sub-topology: a function for each source topic, and its keyed nodes.
 
     Args:
         sources: by topic.
@@ -105,9 +106,9 @@ class CompiledPart:
     emissions: tuple[Emission, ...]
 
     def in_turn(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return partitions in the order in which records of the same time have their turn.
+        """Return partitions in the order in which records of equal time are run.
 
-        Rows come first: a record meets the row of its own time.
+        Table rows come first, so that a record joins the row of its own time.
         """
         return sorted(partitions, key=lambda p: (not self.sources[p.topic].is_table, p))
 
@@ -126,13 +127,13 @@ def compile_part(
     Args:
         part: the sub-topology.
         receipts: see `compile_source`.
-        batch_rows: the most rows of a batch; None: as many as the slice has.
-        closed_topics: no function of a sink may choose them.
-        limits: by topic, what it is known to refuse; None: nothing is known.
-        is_missing: tells whether a topic that one chose does not exist; None: nobody can tell.
+        batch_rows: the most rows of a batch; None: the whole slice.
+        closed_topics: topics that no function of a sink may choose.
+        limits: by topic, the known limits on its records; None: unknown.
+        is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
 
     Raises:
-        TopologyError: it has batch operators, and there is no pyarrow.
+        TopologyError: it has batch operators, and pyarrow is missing.
     """
     expires = any(store.ttl_ms is not None for store in part.stores)
     slots = Slots(
@@ -153,13 +154,13 @@ def compile_part(
 
 
 def _ahead_of(part: SubTopology) -> int | None:
-    """Return the limit for what keyed nodes give later, which may descend from every source."""
+    """Return the limit on event times of late results, which may stem from every source."""
     limits = [source.ahead_ms for source in part.sources if source.ahead_ms is not None]
     return max(limits) if limits and len(limits) == len(part.sources) else None
 
 
 def _closes(part: SubTopology) -> bool:
-    """Tell whether something goes on because of time alone."""
+    """Return whether stream time alone can emit results."""
     if any(isinstance(node, Processor) and node.timers is not None for node in nodes_of(part)):
         return True
     joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))
@@ -170,7 +171,7 @@ def _closes(part: SubTopology) -> bool:
 def compile_source(
     source: Source, slots: Slots | None = None, *, receipts: bool = False
 ) -> CompiledSource:
-    """Compile what happens to each record of `source`.
+    """Compile the processing of each record of `source`.
 
     With `receipts` the function must be given `ReceiptedOutputs` to append to.
     """

@@ -1,8 +1,8 @@
-"""Turns a source and everything behind it into one Python function over a batch of messages.
+"""Generated code: a source and its following steps as one function over a batch of messages.
 
-A call per operator and record would cost more than the operators. So the steps are written out
-as nested statements of one generated function: a filter is an `if`, a flat map a `for`, a sink an
-`append`. Nothing is looked up per record, and a step costs nothing but its own function.
+A call per operator and record would cost more than the operators. So the steps become nested
+statements of one generated function: a filter is an `if`, a flat map a `for`, a sink an `append`.
+Nothing is looked up per record, and a step costs no more than its own function.
 
 The generated function for `filter → map_values → to`, shortened:
 
@@ -20,12 +20,12 @@ The generated function for `filter → map_values → to`, shortened:
                 failed(site_of(error), m, error, out)
         return stream_time
 
-With receipts, `out.seal(mark, m)` follows for what a record gave, dead letters included. A keyed
-operator is an object of the task: the function finds it in its slot of the task's state, and
-takes back what a failed record changed there as well: `undo(journal)`.
+With receipts, `out.seal(mark, m)` follows for the outputs of a record, dead letters included. A
+keyed operator is an object of the task: the function reads it from its slot of the task's state,
+and reverts the state changes of a failed record as well: `undo(journal)`.
 
-`del out[mark:]` makes a record all or nothing. The line on which an error was raised tells the
-step that failed, so that naming it costs nothing as long as nothing fails.
+`del out[mark:]` makes a record all or nothing. The line on which an error was raised identifies the
+step that failed, so naming the step costs nothing as long as nothing fails.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from eosframework.topology.graph.walk import multiplies
 
 
 class State(Protocol):
-    """What keyed operators of one task work on."""
+    """The state of one task that keyed operators use."""
 
     @property
     def operators(self) -> Sequence[Any]:
-        """What runs each keyed node, in the order of their slots."""
+        """The operators of the keyed nodes, in the order of their slots."""
         ...
 
     @property
     def journal(self) -> Journal:
-        """What the record that is being run has changed."""
+        """The changes of the current record."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class State(Protocol):
 
     @property
     def late(self) -> Callable[[Site, Message, int, list[Output]], None]:
-        """Takes a record that came too late for a step."""
+        """Handles a record that is late for a step."""
         ...
 
     @property
@@ -91,11 +91,11 @@ class State(Protocol):
 
 
 Failed = Callable[[Site, Message, BaseException, list[Output]], None]
-"""Told about a record that failed; may append what stands for it, or raise."""
+"""Handles a record that failed: may append outputs in its place, or raise."""
 
 
 class Run(Protocol):
-    """What a source or an emission is compiled into."""
+    """The compiled function of a source or an emission."""
 
     __code__: CodeType
 
@@ -111,30 +111,30 @@ class Run(Protocol):
         """Run messages of one partition, append their outputs, return the stream time after them.
 
         Args:
-            messages: in offset order; a sequence, unless an emission gives them.
+            messages: in offset order; a sequence, except for an emission.
             out: takes the outputs.
-            stream_time: before them, in milliseconds.
-            failed: is told about records that fail.
-            state: of the task; None: the sub-topology has no keyed nodes.
+            stream_time: stream time before them, in milliseconds.
+            failed: handles records that fail.
+            state: the state of the task; None: the sub-topology has no keyed nodes.
         """
         ...
 
 
 ENDING = f"  if len(out) > {RUN_OUTPUTS}: end_run(messages)"
-"""Ends a run of records that has given much: what it gave goes out before the next one."""
+"""Ends a run after a record if its outputs are many: they are produced before the next record."""
 
 
 class Writer(JoinLines, ProcessLines, BatchLines):
-    """Writes the function line by line and remembers which step each line belongs to."""
+    """Writes the function line by line and records the step of each line."""
 
     def compiled(self, name: str) -> tuple[Run, str]:
-        """Return the function that was written, and its text."""
+        """Return the compiled function, and its text."""
         text = "\n".join(self.lines)
         exec(compile(text, f"<topology {name}>", "exec"), self.names)
         return self.names["run"], text
 
     def write_source(self, source: Source, *, receipts: bool) -> None:
-        """Write what happens to each record of a source."""
+        """Write the function of a source."""
         self._ahead_ms = source.ahead_ms
         self._refused = Site("output", source.on_error)
         begin = self._write_begin()
@@ -150,11 +150,11 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         self._leave_out_unread(current.headers)
         self._write_end(begin, receipts=receipts, closes=self._slots.has_windows)
         if self._slots.has_windows or multiplies(source):
-            # Behind everything else of the loop: no line that may raise changes its number.
+            # Last in the loop: no line that may raise changes its number.
             self._insert(len(self.lines) - 1, [ENDING])
 
     def write_emission(self, node: Aggregate | StreamJoin | Processor) -> None:
-        """Write what happens to each record that a keyed node gives later."""
+        """Write the function of the results that a keyed node emits later."""
         self._refused = Site(node.name, node.on_error)
         begin = self._write_begin()
         if isinstance(node, StreamJoin | Processor):
@@ -172,7 +172,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         self._write_end(begin)
 
     def _write_begin(self) -> int:
-        """Return the line before which `_write_end` puts what the loop looks up once."""
+        """Write the head; return the line before which `_write_end` inserts lookups."""
         self._line(0, "def run(messages, out, stream_time, failed, state=None):")
         self._line(1, "emit = out.append")
         begin = len(self.lines)
@@ -228,7 +228,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         return Current(key, value, timestamp, headers, key_bytes, source.key)
 
     def _leave_out_unread(self, headers: str) -> None:
-        """Take out what fetches headers where nothing reads them; lines keep their numbers."""
+        """Blank the line that reads headers if nothing uses them; line numbers stay."""
         read = re.compile(rf"\b{headers}\b")
         [first, *others] = [n for n, line in enumerate(self.lines) if read.search(line)]
         if not others:
@@ -277,7 +277,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
         )
 
     def _write_aggregate(self, depth: int, node: Aggregate, current: Current) -> None:
-        """A record without a key or a value is passed over, as in Kafka Streams."""
+        """A record without a key or a value is skipped, as in Kafka Streams."""
         self._site = Site(node.name, node.on_error)
         slot = self._slots.of(node)
         update = self._used.setdefault(slot, f"update{slot}")
@@ -346,7 +346,7 @@ class Writer(JoinLines, ProcessLines, BatchLines):
                 raise AssertionError(f"{step.name} stands behind a step for single records")
 
     def _write_branches(self, depth: int, step: Step, current: Current) -> None:
-        """`if … elif … else`: the first predicate that holds takes the record."""
+        """`if … elif … else`: the record takes the branch of the first predicate that holds."""
         keyword = "if"
         for predicate, children in step.branches:
             self._site = Site(step.name, step.on_error)

@@ -1,7 +1,7 @@
-"""The lines of tables and joins.
+"""The generated code of tables and joins.
 
-A change of a table is a record with what the row was before. Filters and maps show both, so that
-a row that ceases to pass goes on as deleted, and one that never passed does not go on. Any other
+A change of a table is a record with the previous row. Filters and maps apply to both, so that a row
+that no longer passes is emitted as deleted, and one that never passed is not emitted. Any other
 step sees the changes as a stream, in which a deleted row has the value None.
 """
 
@@ -36,7 +36,7 @@ class JoinLines(WindowLines):
     """Writes tables, lookups, and both sides of joins."""
 
     def _write_table(self, depth: int, node: Table, current: Current) -> None:
-        """A record without a key is passed over, as in Kafka Streams."""
+        """A record without a key is skipped, as in Kafka Streams."""
         self._site = Site(node.name, node.on_error)
         change = self._operator(node, "change")
         if node.history_ms is not None:
@@ -58,7 +58,7 @@ class JoinLines(WindowLines):
             )
 
     def _write_shown(self, depth: int, step: Step, current: Current) -> None:
-        """A filter or a map of a table: of the row as it is, and as it was."""
+        """Write a filter or a map of a table, for the row and the previous row."""
         assert current.before is not None, "a change says what the row was"
         value, before = self._variable("v"), self._variable("o")
         for shown, row in ((value, current.value), (before, current.before)):
@@ -68,9 +68,9 @@ class JoinLines(WindowLines):
         self._write_children(depth + 1, step.children, changed)
 
     def _write_lookup(self, depth: int, node: Lookup, current: Current) -> None:
-        """As `KStreamKTableJoinProcessor`: a value of None is passed over, and so is a key of None.
+        """As `KStreamKTableJoinProcessor`: a record without a value or a key is skipped.
 
-        Of a left join a record with a key of None goes on without a row.
+        A left join emits a record without a key with no row.
         """
         self._site = Site(node.name, node.on_error)
         look = self._operator(node, "look")
@@ -102,7 +102,7 @@ class JoinLines(WindowLines):
                 self._write_stream_side(depth, side.join, side.is_left, current)
 
     def _write_before(self, depth: int, node: Aggregate, key_bytes: str) -> str | None:
-        """Return the variable with what an aggregate was, where a join of tables needs it."""
+        """Return the variable of an aggregate's previous value, if a join of tables needs it."""
         if not table_sides(node):
             return None
         look = self._operator(View(node.name, node, (), node.store.key), "look")
@@ -132,9 +132,9 @@ class JoinLines(WindowLines):
     def _write_stream_side(
         self, depth: int, join: StreamJoin, is_left: bool, current: Current
     ) -> None:
-        """A record without a key or a value is passed over.
+        """A record without a key or a value is skipped.
 
-        Of a left join a left record without a key goes on alone, as in Kafka Streams (KIP-962).
+        A left join emits a left record without a key alone, as in Kafka Streams (KIP-962).
         """
         self._site = Site(join.name, join.on_error)
         meet = f"{self._operator(join, 'meet')}.{'left' if is_left else 'right'}"
@@ -171,7 +171,7 @@ class JoinLines(WindowLines):
         self._write_children(depth + 1, join.children, replace(current, value=value, before=None))
 
     def _write_unpaired(self, join: StreamJoin) -> None:
-        """What happens to each record that met nothing, when its interval is over."""
+        """Write the emission of records without a match whose interval has passed."""
         self._site = Site(join.name, join.on_error)
         key = self._decode(3, "m.key()", join.key)
         by = self._function(join.function)
@@ -180,7 +180,7 @@ class JoinLines(WindowLines):
         self._write_children(3, join.children, Current(key, "v", "t", "h", "kb", join.key))
 
     def _operator(self, node: Table | Lookup | TableJoin | StreamJoin | View, kind: str) -> str:
-        """Return the variable with a node's operator."""
+        """Return the variable of a node's operator."""
         slot = self._slots.of(node)
         return self._used.setdefault(slot, f"{kind}{slot}")
 
@@ -195,7 +195,7 @@ class JoinLines(WindowLines):
 
 
 def table_sides(node: Aggregate) -> list[Node]:
-    """Return what takes the changes of an aggregate as those of a table."""
+    """Return the children that take the changes of an aggregate as changes of a table."""
     return [
         child
         for child in node.children

@@ -1,4 +1,4 @@
-"""The lines of `process` steps that keep something, and of their timers."""
+"""The generated code of `process` steps with stores, and of their timers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.topology.graph.process_nodes import Processor
 
 
 class ProcessLines(Lines):
-    """Writes them: a loop over what the function gives."""
+    """Writes a loop over the results of the function."""
 
     @abstractmethod
     def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None: ...

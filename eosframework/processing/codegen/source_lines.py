@@ -1,4 +1,4 @@
-"""The lines of a generated function, the names that it uses, and the step each line belongs to."""
+"""The lines of a generated function, its names, and the step of each line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from eosframework.topology.graph.join_nodes import StreamJoin
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the topology where a record can fail, and what happens to it then."""
+    """A place in the topology where a record can fail, with its error policy."""
 
     name: str
     on_error: OnError
@@ -72,13 +72,13 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The variables that hold a record at one place of the generated function.
+    """The variables that hold a record at one place of the generated code.
 
     Args:
-        key_bytes: variable with the encoded key as it came in; None once the key changed.
-        key_serde: what `key_bytes` is encoded with.
-        before: variable with what the row was, of a change of a table; None: no such change.
-        encoded: a variable with a value, and one that has its JSON; for that value only.
+        key_bytes: variable with the encoded key of the message; None once the key changed.
+        key_serde: the serde of `key_bytes`.
+        before: variable with the previous row, for a change of a table; None: no such change.
+        encoded: a variable with a value, and one with its JSON; for this value only.
     """
 
     key: str
@@ -92,10 +92,10 @@ class Current:
 
 
 class Lines:
-    """What is written so far; see `generating.Writer`.
+    """The code written so far; see `generator.Writer`.
 
     Args:
-        slots: of the sub-topology.
+        slots: the slots of the sub-topology.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -124,7 +124,7 @@ class Lines:
         }
 
     def _insert(self, before: int, lines: list[str]) -> None:
-        """Put lines in front of the one at an index; those behind keep their sites."""
+        """Insert lines before an index; the lines after it keep their sites."""
         self._sites = {
             number + len(lines) if number > before else number: site
             for number, site in self._sites.items()
@@ -132,7 +132,7 @@ class Lines:
         self.lines[before:before] = lines
 
     def _site_of(self, error: BaseException) -> Site:
-        """The step whose line raised `error`: the traceback starts in the frame of `run`."""
+        """Return the step whose line raised `error`: the traceback starts in the frame of `run`."""
         assert error.__traceback__ is not None
         return self._sites[error.__traceback__.tb_lineno]
 
@@ -175,7 +175,7 @@ class Lines:
         )
 
     def _write_unpacked(self, depth: int, result: str, current: Current) -> Current:
-        """Write how a function's result becomes a record; a new event time has its limit."""
+        """Write the unpacking of a function's result; a new event time is checked."""
         key, value = self._variable("k"), self._variable("v")
         timestamp, headers = self._variable("t"), self._variable("h")
         self._line(
@@ -196,9 +196,9 @@ class Lines:
             )
 
     def _write_refusals(self, depth: int, topic: str, value: str, timestamp: str) -> None:
-        """Write what tells outputs that the topic is known to refuse.
+        """Write the checks of outputs against the limits of their topic.
 
-        They are of the place to which those are charged that brokers refuse.
+        A rejection here has the same site as one by the broker.
         """
         limits = self._slots.limits.get(topic, NO_LIMITS)
         self._site = self._refused

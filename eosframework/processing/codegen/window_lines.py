@@ -1,4 +1,4 @@
-"""The lines of steps whose state ends with time: windows and deduplication."""
+"""The generated code of windows and deduplication."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eosframework.topology.spec.window_spec import Window
 
 
 class WindowLines(Lines):
-    """Writes them, and what happens when windows close.
+    """Writes windowed steps and the closing of windows.
 
-    A record may change several windows, or none; it is late where the operator gives None.
-    Whenever a record has moved stream time to where something closes, that closes right behind
-    the record, so that it does not matter how records are cut into slices and transactions.
+    A record may change several windows, or none; it is late if the operator returns None. If a
+    record moves stream time to the end of a window, the window closes directly after it, so that
+    the division of records into slices and transactions makes no difference.
     """
 
     @abstractmethod
@@ -44,7 +44,7 @@ class WindowLines(Lines):
         self._write_children(depth + 2, node.children, changed)
 
     def _write_closing(self, *, receipts: bool) -> None:
-        """Results of windows that close belong to the record that moved the time there."""
+        """Write the closing of windows, whose results belong to the current record."""
         closing = "if stream_time >= alarm.due: close(m, out, stream_time, failed, state)"
         if not receipts:
             self._line(2, closing)

@@ -1,4 +1,4 @@
-"""Records that come too late for what keeps something until a time: counted, and sent on."""
+"""Late records: counted, and sent to a topic if the step declares one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.processing.failures.failures import dead_letter
 from eosframework.processing.ports import Message, Output
 
 NOTICE_SECONDS = 60.0
-"""Between two warnings of late records."""
+"""Minimum interval between two warnings about late records."""
 
 
 class LateRecords:
@@ -21,12 +21,12 @@ class LateRecords:
         self.count = 0
 
     def __call__(self, site: Site, message: Message, stream_time: int, out: list[Output]) -> None:
-        """Count a record, and send it as it came to the topic of late ones, if there is one.
+        """Count a record, and send it unchanged to the topic of late records, if there is one.
 
         Args:
-            site: the step that it was too late for, with that topic.
+            site: the step for which it is late, with that topic.
             message: the record.
-            stream_time: of the task, in milliseconds.
+            stream_time: stream time of the task, in milliseconds.
             out: takes the record.
         """
         self.count += 1
@@ -37,11 +37,11 @@ class LateRecords:
 
 
 class LateRecord(Exception):
-    """What the headers of a late record say of it."""
+    """The reason in the headers of a late record."""
 
 
 class LateNotice:
-    """Warns of late records when there are new ones, once in a while."""
+    """Warns of new late records at a bounded rate."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class LateNotice:
         self._events = structlog.get_logger("eosframework.worker")
 
     def turn(self, count: int) -> None:
-        """Warn if there are more than were told of, and the last warning is old enough."""
+        """Warn if the count has grown since the last warning and that is old enough."""
         if count > self._told and self._clock() >= self._not_before:
             self._events.warning("late_records", new=count - self._told, all=count)
             self._told = count

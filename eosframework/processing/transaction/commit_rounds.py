@@ -1,23 +1,25 @@
-"""Rounds of commits: which tasks commit together, when, and what goes on meanwhile.
+"""Commit rounds: the tasks that commit together, the schedule, and the work meanwhile.
 
-A commit is mostly waiting: until the brokers have stored what is under way, and for two answers.
-So a round is begun on the main thread, waited for by others, and finished on the main thread:
+A commit is mostly waiting: for the brokers to store the records in flight, and for two responses.
+So a round is begun on the main thread, waited for on other threads, and finished on the main
+thread:
 
-    begin    each task says its part (steps 3 and 4); the calls are made on other threads, one
-             for each producer
+    begin    each producer group returns its part (steps 3 and 4); other threads make the calls, one
+    for each producer
     ...      the main thread fetches, and runs the tasks that are not in the round
-    finish   each task hears what became of its transaction (steps 5 to 7)
+    finish   each producer group gets the outcome of its transaction (steps 5 to 7)
 
-With two turns one half of the tasks works while the other half commits; where there is no work
-waiting, all of them commit at once. A task in a round runs nothing, because its producer is in the
-commit; what is fetched for it waits.
+With two turns one half of the tasks works while the other half commits; without waiting records all
+of them commit at once. A task in a round runs nothing, because its producer is in the commit;
+records fetched for it wait.
 
-There is one round at a time. One that lasts is waited for, and all others join it before: a broker
-that does not answer one task keeps no other from committing in time. Whatever needs the producers
-of tasks, or lets tasks go, waits for it first. So does a rebalance, in its callback:
+One round exists at a time. A slow round is waited for, and all other tasks join it first: a broker
+that does not answer one task must not keep the others from committing in time. Every call that
+needs the tasks' producers, or releases tasks, waits for the round first. So does a rebalance, in
+its callback:
 
-    A's round is under way; the worker fetches; the group takes A's partition away;
-    were A released now, its producer would be closed inside its commit
+    1. A's round is in progress; the worker fetches; the group takes A's partition away
+    2. if A were released now, its producer would be closed inside its commit
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ from eosframework.processing.transaction.producer_group import Bundle, bundles_o
 from eosframework.processing.transaction.recovery import Recovery
 
 LONGEST_OVERLAP_SECONDS = 0.25
-"""A round that takes longer is joined and waited for: something is wrong with a broker, and what is
-fetched for its tasks meanwhile piles up."""
+"""A round that takes longer is joined and waited for: a broker is slow, and records fetched for
+the round's tasks accumulate."""
 
 
 class CommitRounds:
     """Commits a worker's tasks.
 
     Args:
-        on_finished: told which tasks were in a round, after they heard of it, and how long it took.
+        on_finished: called after each round with its tasks and its duration in seconds.
     """
 
     def __init__(
@@ -75,26 +77,26 @@ class CommitRounds:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a round was begun and is not finished."""
+        """True while a round is in progress."""
         return self._round is not None
 
     def holds(self, task: Task) -> bool:
-        """Tell whether a task is in the round that is under way."""
+        """Return whether a task is in the current round."""
         return task.bundle in self._in_round
 
     def remaining_seconds(self) -> float:
-        """Return how long until the next round; 0 when it is due."""
+        """Return the time until the next round; 0 when it is due."""
         return min(pace.remaining_seconds() for pace in self._paces)
 
     def turn(self, tasks: Sequence[Task], *, behind: bool) -> None:
-        """Finish the round if that takes no waiting, and begin what is due, one after the other.
+        """Finish the round if its results are there, and begin the due ones, one after the other.
 
         Args:
-            tasks: all of the worker's.
-            behind: whether there is work for those that are not in the round.
+            tasks: all tasks of the worker.
+            behind: whether the tasks outside of the round have work.
 
         Raises:
-            RecordFailed: a task stands before a record; what it had before that is committed.
+            RecordFailed: a task is stopped at a record; the records before it are committed.
             RunError: as `settle`.
         """
         self._is_behind = behind
@@ -119,7 +121,7 @@ class CommitRounds:
         self._raise_failure(tasks)
 
     def commit(self, tasks: Sequence[Task], within_seconds: float | None = None) -> None:
-        """Commit every task that has something open, and wait for that; raises as `turn`.
+        """Commit the open transactions of tasks, and wait for that; raises as `turn`.
 
         Tasks that share a producer with one of these commit with it.
         """
@@ -129,11 +131,11 @@ class CommitRounds:
         self._raise_failure(tasks)
 
     def settle(self, tasks: Iterable[Task]) -> None:
-        """If a round is under way, let all other tasks join it, and finish it.
+        """Let all other tasks join the current round, if there is one, and finish it.
 
         Raises:
-            RunError: nothing can succeed here until somebody mends the cause.
-            RecordFailed: the broker refuses a record's output and its dead letter.
+            RunError: no retry can succeed until an operator fixes the cause.
+            RecordFailed: the broker rejects a record's output and its dead letter.
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         if self._round is not None:
@@ -141,23 +143,21 @@ class CommitRounds:
             self._finish()
 
     def _finish(self) -> None:
-        """Wait for the answers, and tell each task what became of it (steps 5 to 7).
-
-        Every task hears, whatever the news of another lead to: one that did not would take its
-        transaction for open, and say its part in the worker's last commit once more.
-        """
+        """Wait for the results, and pass each to its producer group (steps 5 to 7)."""
         if self._round is None:
             return
         round_, ready = self._round, self._in_round
         results = round_.results()
         self._round, self._in_round = None, []
-        # Replacing producers is no measure of the next round.
+        # The replacement of a producer is no measure of the next round.
         took_seconds = 0.0 if any(result.recycled for result in results) else round_.took_seconds
         for pace in self._paces_in_round:
             if stretched := pace.round_took(took_seconds, behind=self._is_behind):
                 self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
         told = list(zip(ready, results, strict=True))
         failures: list[Exception] = []
+        # Every group gets its result, whatever the result of another causes. Otherwise it would
+        # take its transaction for open, and commit it again with the worker's last commit.
         for bundle, result in told:
             self._counts.recycles += result.recycled
             try:
@@ -174,7 +174,7 @@ class CommitRounds:
             self._recovery.failed(bundle, error)
             return
         self._counts.commits += 1
-        # Where a store does not take it, the last commit leaves out all that share the producer.
+        # If a store rejects the changes, the worker's last commit leaves out the whole group.
         with bundle.whole():
             bundle.committed()
 
@@ -193,11 +193,7 @@ class CommitRounds:
         paces: Sequence[CommitPace],
         within_seconds: float | None = None,
     ) -> None:
-        """Let each say its part, and begin the round.
-
-        It begins with those that have, also if one that cannot ends the worker. Their results and
-        changes are in their transactions by then; asked again, they would say them twice.
-        """
+        """Collect the parts of the producer groups, and begin the round."""
         ready: list[Bundle] = []
         commits: list[Commit] = []
         try:
@@ -210,6 +206,8 @@ class CommitRounds:
                 except TransactionError as error:
                     self._recovery.failed(bundle, error)
         finally:
+            # Also if a group ends the worker: the results and changes of the others are in their
+            # transactions by now, and a second collection would add them twice.
             self._start(ready, commits, paces, within_seconds)
 
     def _start(

@@ -1,23 +1,23 @@
-"""What a worker does after a call that did not succeed (step 7 of a transaction).
+"""Recovery from a failed call (step 7 of a transaction).
 
     abortable     R1 abort and recycle         ─┐
     unknown       R1 recycle only              ─┼─▶ R2 read the stable committed offsets
-    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them; the worker goes on when
+    fenced        F1 poll for two heartbeats   ─┘   R3 rewind to them; the task resumes when its
                                                        stores are up to date
                   F2 still the owner: recycle
-    suspect       recycled already; R2: another's offsets are a fence, else go on
+    suspect       recycled already; R2: another worker's offsets are a fence, else resume
 
-What fails is a producer, with all the tasks that share it. Those that are due go through R1
-together, and through R2 with one question.
+A producer fails together with all tasks that share it. Those that are due go through R1 together,
+and through R2 with one request.
 
-After R1 no frame of the old producer can take effect, so R2 reads what is decided for good: if
-an unknown commit happened, the offsets are behind it, otherwise before it. Nothing is guessed.
+After R1 no request of the old producer can take effect, so R2 reads a final state: if an unknown
+commit happened, the offsets are after it, otherwise before it. Nothing is guessed.
 
-A fenced producer was either overtaken by a successor or expired by the broker; the error is the
-same. Re-initing at once would fence a rightful successor, who would do the same in return. So
+A fenced producer was either replaced by a successor or expired by the broker; the error is the
+same. An immediate re-init would fence a rightful successor, which would do the same in return. So
 the worker first stays a member of the group for two heartbeats: a successor exists only after a
-rebalance, and that is seen by then as a revoked or lost partition, which closes its tasks. The
-next `send_offsets` with the membership of its batch is the last check.
+rebalance, and by then that shows as a revoked or lost partition, which closes its tasks. The next
+`send_offsets` with the membership of its batch is the last check.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LONGEST_BACKOFF_SECONDS = 5.0
 
 
 class Counts(Protocol):
-    """Where recoveries are counted."""
+    """The counters of recoveries."""
 
     aborts: int
     recycles: int
@@ -67,16 +67,16 @@ class Counts(Protocol):
 
 @dataclass(slots=True)
 class _Case:
-    """A producer under recovery.
+    """A producer in recovery.
 
     Args:
-        bundle: after a rebalance another one may have its id.
+        bundle: the producer group; after a rebalance another one may have its id.
         began_at: clock time at which its transaction began.
         not_before: clock time of the next attempt.
-        abort: the transaction is known to be undecided, so it can be aborted quickly; an
-            unknown one is left to the re-init.
-        unknown: what became of the transaction is to be told.
-        fence: why it was fenced, if it was.
+        abort: the transaction is known to be undecided, so it can be aborted quickly; an unknown
+            one is left to the re-init.
+        unknown: the outcome of the transaction must be read.
+        fence: the cause of its fence, if it was fenced.
     """
 
     bundle: Bundle
@@ -89,7 +89,7 @@ class _Case:
 
 
 class Recovery:
-    """Takes tasks out of service after a failure and brings them back."""
+    """Takes tasks out of service after a failure and resumes them."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class Recovery:
         self._events = structlog.get_logger("eosframework.recovery")
 
     def failed(self, bundle: Bundle, error: TransactionError) -> None:
-        """Decide what a failed call means and take a producer's tasks out of service.
+        """Decide the consequence of a failed call and take the producer's tasks out of service.
 
         Raises:
-            RunError: nothing can succeed here until somebody mends the cause.
-            RecordFailed: the broker refuses a record's output and its dead letter.
+            RunError: no retry can succeed until an operator fixes the cause.
+            RecordFailed: the broker rejects a record's output and its dead letter.
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         try:
@@ -124,17 +124,15 @@ class Recovery:
     def recycled(self, bundles: Sequence[Bundle]) -> None:
         """Read the stable committed offsets after suspect producers were replaced (R2).
 
-        Their commits were confirmed, but the worker may have stood still before the replacement:
-
-            A commits and is found suspect; A stands still; its partition moves; B commits;
-            A goes on, and taking the id again fences B, the rightful owner
-
-        Then A must not run a record from its old position. That the group would refuse its
-        offsets is the second fence, not the first.
+        Their commits were confirmed, but another worker may have committed before the replacement.
 
         Raises:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
+        # 1. A commits and is found suspect; A is suspended; its partition moves; B commits
+        # 2. A resumes, and its re-init fences B, the rightful owner
+        # 3. A must not run a record from its old position. That the group would reject its
+        #    offsets is the second fence, not the first.
         if not bundles:
             return
         try:
@@ -153,15 +151,15 @@ class Recovery:
                 self.failed(bundle, _overtaken(bundle, moved))
 
     def is_due(self, now: float) -> bool:
-        """Tell whether there is a producer whose time to come back has come by a clock time."""
+        """Return whether the next attempt of a producer is due at a clock time."""
         return any(now >= case.not_before for case in self._cases.values())
 
     def turn(self, bundles: Sequence[Bundle], now: float) -> None:
-        """Bring back those whose time has come; one failed attempt costs one wait.
+        """Recover the due producers; one failed attempt costs one wait.
 
         Args:
-            bundles: all of the worker's.
-            now: clock time by which they are due; rounds of theirs have been settled.
+            bundles: all producer groups of the worker.
+            now: clock time by which they are due; their rounds have been settled.
         """
         if not self._cases:
             return
@@ -194,13 +192,13 @@ class Recovery:
     def _abort(
         self, bundle: Bundle, error: TransactionError, event: str, wait_seconds: float = 0
     ) -> None:
-        """Abort at once, unless only time can mend it: the next attempt is a smaller one."""
+        """Abort at once, unless only time can help: the next attempt is a smaller transaction."""
         self._counts.aborts += 1
         self._event(event, bundle, error)
         self._take_out(self._case(bundle, wait_seconds, abort=True))
 
     def _fenced(self, case: _Case, error: TransactionError) -> None:
-        """Keep it out for two heartbeats, in which a successor would show (F1)."""
+        """Stop the producer for two heartbeats, in which a successor would show (F1)."""
         bundle, now = case.bundle, self._clock()
         age_seconds = now - case.began_at
         kind = kind_of(bundle, error, age_seconds)
@@ -225,7 +223,7 @@ class Recovery:
         self._log.pause(case.bundle.partitions)
 
     def _forget_released(self, bundles: Sequence[Bundle]) -> None:
-        """Drop the cases of those whose partitions went elsewhere, to a successor perhaps."""
+        """Drop the cases of released producers; a successor may have them."""
         for bundle, case in list(self._cases.items()):
             if bundle not in bundles:
                 del self._cases[bundle]
@@ -259,7 +257,7 @@ class Recovery:
     def _take_again(
         self, due: Sequence[Bundle]
     ) -> Iterator[tuple[Bundle, TransactionError | None]]:
-        """Take the ids again (R1), and say of each why it could not be had."""
+        """Re-init the ids (R1), and yield for each the error that prevented it."""
         aborts = [bundle for bundle in due if self._cases[bundle].abort]
         others = [bundle for bundle in due if not self._cases[bundle].abort]
         for bundles, end in ((aborts, self._outputs.abort), (others, self._outputs.recycle)):
@@ -280,7 +278,7 @@ class Recovery:
                 self._event("recovery_retried", bundle, error, attempts=case.attempts)
 
     def _settled(self, bundles: Sequence[Bundle]) -> Settled:
-        """Read the stable committed positions of each task (R2); before the first, the start."""
+        """Read the stable committed positions of each task (R2); without a commit, its start."""
         committed = iter(self._log.committed([p for b in bundles for p in b.partitions]))
         return {
             task: [
@@ -294,7 +292,7 @@ class Recovery:
         }
 
     def _resolve(self, case: _Case, settled: Settled) -> None:
-        """Say what became of the transaction, and go on; unless another worker goes on (R3)."""
+        """Determine the transaction's outcome, and resume, unless another worker owns it (R3)."""
         bundle = case.bundle
         if case.unknown:
             outcomes = {task: task.outcome(settled[task]) for task in bundle.tasks}
@@ -330,7 +328,7 @@ class Recovery:
 
 
 def _of_all(outcomes: Collection[Outcome]) -> Outcome:
-    """Return what became of a transaction, by what each task shows; one may not have been in it."""
+    """Return the outcome of a transaction from its tasks; some may not have taken part."""
     for became in (Outcome.OVERTAKEN, Outcome.COMMITTED):
         if became in outcomes:
             return became
