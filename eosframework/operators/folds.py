@@ -89,6 +89,6 @@ def folding(session: StoreSession, fold: Fold) -> Update:
 
 def _no_merge(one: Any, other: Any) -> Any:
     raise TypeError(
-        "two sessions became one, and the aggregate says no merge function; declare "
-        "merge: module:function, which takes two aggregates and returns that of both"
+        "two sessions became one, and the aggregate declares no merge function; declare "
+        "merge: module:function, which takes two aggregates and returns the merged one"
     )

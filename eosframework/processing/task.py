@@ -27,8 +27,7 @@ from eosframework.errors import (
     TransactionTooLong,
 )
 from eosframework.processing.codegen.compiler import CompiledSource, Emission
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler, describe
+from eosframework.processing.failures.failures import FailureHandler, Site, describe
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
 from eosframework.processing.measurements import Flow
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
@@ -440,7 +439,7 @@ class Task:
             self._closed_windows = True
             try:
                 self._run_timed(
-                    "what follows windows that close because nothing came",
+                    "a step after windows that the clock closed",
                     lambda: windows.close_by_clock(
                         nodes, self._out, self._stream_time, self.failures, state
                     ),
@@ -494,7 +493,7 @@ class Task:
             if emitted := stores.emitted(emission):
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
                 self._run_timed(
-                    f"what follows {emission.node.name!r} at the commit",
+                    f"a step after {emission.node.name!r} at the commit",
                     partial(
                         emission.run, given, self._out, self._stream_time, self.failures, stores
                     ),

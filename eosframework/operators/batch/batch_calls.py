@@ -38,7 +38,7 @@ def _checked_batch(what: str, before: RecordBatch, result: Any) -> RecordBatch:
         if name in result.schema.names and not _is_same(before, result, name):
             raise RunError(
                 f"{what} changed column {name}; records keep their key and time. Leave the column "
-                f"as it is or out, and give a new key behind it, with select_key"
+                f"as it is or out, and set a new key after this step, with select_key"
             )
     return result
 

@@ -154,7 +154,7 @@ class StreamJoining(Closing):
             raise RunError(
                 f"store {self._session.form.store!r} holds records that wait for others within "
                 f"{mark[0].decode()}, and the topology declares {self._interval}; give the join "
-                f"another store name: store: NAME. What waits now meets nothing more"
+                f"another store name: store: NAME. Records that wait now stay without a match"
             )
         self._agenda.load()
         for side in (_LEFT, _RIGHT):
@@ -210,7 +210,7 @@ class StreamJoining(Closing):
             size_bytes -= len(partner[1]) + own_bytes
             if len(found) > records or (size_bytes < 0 and len(found) > 1):
                 raise KeyTooHot(
-                    f"the record would meet more than {self._limits.of_records} of the other "
+                    f"the record would match more than {self._limits.of_records} of the other "
                     f"stream; {self._limits.advice}, or make the interval of the join shorter"
                 )
         return found

@@ -135,8 +135,8 @@ class TimedOperator(Closing):
             found = "values without windows" if mark is None else f"{mark[0].signature} ms"
             raise RunError(
                 f"store {self._session.form.store!r} holds {found}, and the topology declares "
-                f"{signature} ms; give the step another store name: store: NAME, and what it "
-                f"holds is built from now on"
+                f"{signature} ms; give the step another store name: store: NAME. The new store "
+                f"begins empty"
             )
         self._floor = mark[1]
         self.load()

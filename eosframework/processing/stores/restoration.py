@@ -368,7 +368,7 @@ def _held_back(
     return (
         f"the state of task {_text(task)} cannot be read: a transaction of another producer hangs "
         f"in its changelog {partition} at offset {stable}{others}, and hides what was committed "
-        f"up to offset {end}; it was waited for {waited_seconds:g} s. `eosframework txn hanging "
+        f"up to offset {end}; waited {waited_seconds:g} s. `eosframework txn hanging "
         f"--topic {partition.topic}` shows whose it is and the command that aborts it "
         f"(`eosframework txn abort`); then start the worker again. Nothing was read or changed: "
         f"without these records the state would not fit the committed input"

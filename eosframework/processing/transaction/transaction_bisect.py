@@ -86,9 +86,8 @@ class Narrowing:
             return cls(1, until, trial=trial)
         if refused.record is None:
             raise RunError(
-                f"what windows change in their changelog when they close because nothing came "
-                f"(close_when_idle) is refused by the broker ({refused.error}); raise "
-                f"max.message.bytes of the changelog"
+                f"the broker rejects the changelog records of windows that the clock closed "
+                f"(close_when_idle): {refused.error}; raise max.message.bytes of the changelog"
             )
         partition, offset = refused.record
         known = None if earlier is None else earlier.culprit(partition)
