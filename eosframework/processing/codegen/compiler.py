@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from eosframework.processing.codegen.batch_lines import is_batch
-from eosframework.processing.codegen.generator import Run, Writer
-from eosframework.processing.codegen.source_lines import Slots
+from eosframework.processing.codegen.batch_code import is_batch
+from eosframework.processing.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
+from eosframework.processing.codegen.generator import Run, generate_emission, generate_source
 from eosframework.processing.event_times import event_time
-from eosframework.processing.failures.refused_outputs import OutputLimits
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Emit, Keyed, Processor, Source, SubTopology
@@ -113,43 +112,24 @@ class CompiledPart:
         return sorted(partitions, key=lambda p: (not self.sources[p.topic].is_table, p))
 
 
-def compile_part(
-    part: SubTopology,
-    *,
-    receipts: bool = False,
-    batch_rows: int | None = None,
-    closed_topics: Collection[str] = (),
-    limits: Mapping[str, OutputLimits] | None = None,
-    is_missing: Callable[[str], bool] | None = None,
-) -> CompiledPart:
+def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> CompiledPart:
     """Compile a sub-topology.
-
-    Args:
-        part: the sub-topology.
-        receipts: see `compile_source`.
-        batch_rows: the most rows of a batch; None: the whole slice.
-        closed_topics: topics that no function of a sink may choose.
-        limits: by topic, the known limits on its records; None: unknown.
-        is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
 
     Raises:
         TopologyError: it has batch operators, and pyarrow is missing.
     """
-    expires = any(store.ttl_ms is not None for store in part.stores)
     slots = Slots(
+        context,
         has_windows=_closes(part),
-        has_ttl=expires,
-        batch_rows=batch_rows,
-        closed_topics=closed_topics,
+        has_ttl=any(store.ttl_ms is not None for store in part.stores),
         ahead_ms=_ahead_of(part),
-        limits=limits,
-        is_missing=is_missing,
     )
-    sources = {s.topic: compile_source(s, slots, receipts=receipts) for s in part.sources}
+    sources = {source.topic: _compiled_source(source, slots) for source in part.sources}
     emissions: list[Emission] = []
+    # The code of an emission may reach further nodes that emit.
     while len(emissions) < len(slots.emitting):
         node = slots.emitting[len(emissions)]
-        emissions.append(_compile_emission(node, slots))
+        emissions.append(Emission(node, generate_emission(node, slots)))
     return CompiledPart(part, sources, tuple(slots.keyed), tuple(emissions))
 
 
@@ -168,21 +148,11 @@ def _closes(part: SubTopology) -> bool:
     return waits or any(store.window is not None for store in part.stores)
 
 
-def compile_source(
-    source: Source, slots: Slots | None = None, *, receipts: bool = False
-) -> CompiledSource:
-    """Compile the processing of each record of `source`.
+def compile_source(source: Source, context: CompileContext = NO_CONTEXT) -> CompiledSource:
+    """Compile a source alone, without the windows and stores of its sub-topology."""
+    return _compiled_source(source, Slots(context))
 
-    With `receipts` the function must be given `ReceiptedOutputs` to append to.
-    """
-    writer = Writer(slots or Slots())
-    writer.write_source(source, receipts=receipts)
-    run, text = writer.compiled(source.name)
+
+def _compiled_source(source: Source, slots: Slots) -> CompiledSource:
+    run, text = generate_source(source, slots)
     return CompiledSource(source, run, run.__code__, text)
-
-
-def _compile_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) -> Emission:
-    writer = Writer(slots)
-    writer.write_emission(node)
-    run, _ = writer.compiled(node.name)
-    return Emission(node, run)

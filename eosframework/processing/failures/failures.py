@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from eosframework.errors import (
     DataRejected,
@@ -13,7 +14,6 @@ from eosframework.errors import (
     TransactionError,
     raised_by_functions,
 )
-from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_DUE,
@@ -30,10 +30,18 @@ from eosframework.processing.failures.failure_headers import (
 from eosframework.processing.failures.retried_record import Repeated
 from eosframework.processing.ports import Message, Output
 from eosframework.records import EARLIEST_OUTPUT_MS
-from eosframework.topology.graph.graph import Policy
+from eosframework.topology.graph.graph import OnError, Policy
 
 Delays = Mapping[str, Mapping[int, str]]
 """By source topic and delay in milliseconds, the retry topic with this delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the topology where a record can fail, with its error policy."""
+
+    name: str
+    on_error: OnError
 
 
 class FailureHandler:
@@ -76,8 +84,8 @@ class FailureHandler:
             case Policy.FAIL:
                 raise RecordFailed(
                     f"{describe(message)} failed in step {site.name!r}: {summary(error)}. "
-                    f"Nothing after it was processed. Mend the function or the record, or let "
-                    f"the stream go on without it: on_error: skip, or {{dead_letter: TOPIC}}",
+                    f"Nothing after it was processed. Fix the function or the record, or let "
+                    f"the stream continue without it: on_error: skip, or {{dead_letter: TOPIC}}",
                     offset=message.offset(),
                 ) from error
 

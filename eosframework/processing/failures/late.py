@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import dead_letter
+from eosframework.processing.failures.failures import Site, dead_letter
 from eosframework.processing.ports import Message, Output
 
 NOTICE_SECONDS = 60.0

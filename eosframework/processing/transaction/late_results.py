@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from eosframework.errors import DataRejected
 from eosframework.processing.codegen.generator import Failed
-from eosframework.processing.codegen.source_lines import Site
+from eosframework.processing.failures.failures import Site
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Processor

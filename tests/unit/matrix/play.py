@@ -12,6 +12,7 @@ from eosframework.application.internal_topics import changelog_topics, own_topic
 from eosframework.errors import EosError
 from eosframework.operators.entries import LAYOUT
 from eosframework.processing import worker as worker_module
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
@@ -140,7 +141,7 @@ def _prepared(scenario: Scenario) -> tuple[Graph, Plan, dict[str, int], dict[str
         plan = Plan(
             graph.application,
             {
-                part.name: compile_part(part, receipts=scenario.receipts)
+                part.name: compile_part(part, CompileContext(receipts=scenario.receipts))
                 for part in graph.sub_topologies
             },
             lambda part, number: TransactionalId(graph.application, part, number, None, together),

@@ -22,8 +22,7 @@ from eosframework.operators.joins import history
 from eosframework.operators.joins import waiting_records as waiting
 from eosframework.operators.limits import Limits
 from eosframework.operators.store_transaction import EncodedSession, ValueSession
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.processing.ports import Message
 from eosframework.topology.dsl.builder import Topology
 from tests.support.one_task import OneTask, compiled_task

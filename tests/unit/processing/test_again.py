@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eosframework.errors import DataRejected
-from eosframework.processing.codegen.source_lines import Site
-from eosframework.processing.failures.failures import FailureHandler
+from eosframework.processing.failures.failures import FailureHandler, Site
 from eosframework.processing.failures.retried_record import Repeated
 from eosframework.processing.failures.retries import AgainQueue, delays_of
 from eosframework.processing.input_queues import BUFFER_RECORDS, ArrivalQueue, Pending

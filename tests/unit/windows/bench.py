@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.errors import RecordFailed, TransactionError
+from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import CompiledPart, compile_part
 from eosframework.processing.ports import Output
 from eosframework.processing.stores.open_state import OpenState
@@ -116,7 +117,7 @@ class Bench:
         stream = app.stream("in", key=str, value=value, on_error=on_error)
         declare(stream.group_by_key()).to("out")
         (part,) = resolve(app.loaded()).sub_topologies
-        self.compiled: CompiledPart = compile_part(part, receipts=receipts)
+        self.compiled: CompiledPart = compile_part(part, CompileContext(receipts=receipts))
         names = [StoreIdentity(store.name, store.changelog, 1) for store in part.stores]
         self.kept = MemoryState().open("part-0", 1, names)
         self.output = Transaction()

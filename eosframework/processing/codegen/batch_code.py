@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from eosframework.processing.codegen.source_lines import Current, Lines, Site, Slots
+from eosframework.processing.codegen.code_writer import CodeWriter, Variables
 from eosframework.processing.event_times import event_time
+from eosframework.processing.failures.failures import Site
 from eosframework.serialization.serdes import JSON
 from eosframework.topology.graph.graph import Node, Sink, Source, Step
 
@@ -26,22 +26,19 @@ def is_batch(node: Node) -> bool:
     return isinstance(node, Step) and node.is_batch
 
 
-class BatchLines(Lines):
+class BatchCode:
     """Writes the code of batch operators, which run before the first record of a slice.
 
     The error of a record is raised at its turn, in the line of the operator at which it failed: so
     every failure takes the same path, in the order of the records.
     """
 
-    def __init__(self, slots: Slots) -> None:
-        super().__init__(slots)
+    def __init__(self, code: CodeWriter) -> None:
+        self._code = code
         self._stage: Stage | None = None
         self._exits: dict[int, str] = {}
 
-    @abstractmethod
-    def _write_children(self, depth: int, children: Sequence[Node], current: Current) -> None: ...
-
-    def _write_batches(self, depth: int, source: Source, step: Step, current: Current) -> None:
+    def write(self, depth: int, source: Source, step: Step, current: Variables) -> None:
         """Write a batch operator directly after the source."""
         assert step.columns is not None, "the first batch operator declares columns"
         stage = self._stage = self._stage or self._new_stage(source)
@@ -50,7 +47,7 @@ class BatchLines(Lines):
         self._write_batch(depth, stage, step, ((reading, site),), current)
 
     def _write_batch(
-        self, depth: int, stage: Stage, step: Step, way: Way, current: Current
+        self, depth: int, stage: Stage, step: Step, way: Way, current: Variables
     ) -> None:
         node = stage.calling(way[-1][0], step)
         way = (*way, (node, Site(step.name, step.on_error)))
@@ -63,39 +60,43 @@ class BatchLines(Lines):
                 self._write_batch(depth, stage, child, way, current)
 
     def _write_exit(
-        self, depth: int, stage: Stage, way: Way, children: Sequence[Node], current: Current
+        self, depth: int, stage: Stage, way: Way, children: Sequence[Node], current: Variables
     ) -> None:
         node = way[-1][0]
         if node not in self._exits:
             stage.exit(node)
-            self._exits[node] = self._variable("j")
+            self._exits[node] = self._code.variable("j")
         encoded = self._exits[node]
-        self._line(depth, f"if {encoded}.__class__ is Refused:")
+        self._code.line(depth, f"if {encoded}.__class__ is Refused:")
         for number, site in way:
-            self._site = site
-            self._line(depth + 1, f"if {encoded}.at == {number}: raise {encoded}.error")
-        self._line(depth, f"if {encoded} is not GONE:")
+            self._code.site = site
+            self._code.line(depth + 1, f"if {encoded}.at == {number}: raise {encoded}.error")
+        self._code.line(depth, f"if {encoded} is not GONE:")
         value = encoded
         if not all(_takes_json(child) for child in children):
-            self._site = way[0][1]
-            value = self._variable("v")
-            decode = self._name("decode", JSON.decode)
-            self._line(depth + 1, f"{value} = None if {encoded} is None else {decode}({encoded})")
+            self._code.site = way[0][1]
+            value = self._code.variable("v")
+            decode = self._code.name("decode", JSON.decode)
+            self._code.line(
+                depth + 1, f"{value} = None if {encoded} is None else {decode}({encoded})"
+            )
         changed = replace(current, value=value, encoded=(value, encoded))
-        self._write_children(depth + 1, children, changed)
+        self._code.children(depth + 1, children, changed)
 
-    def _write_loop(self, line: int) -> None:
-        """Extend the loop over the messages, at a line, to their results."""
+    def extend_loop(self, line: int) -> None:
+        """Extend the loop over the messages, at a line, to the values of the batch operators."""
         if self._exits:
             names = ", ".join(self._exits.values())
-            stage = self._name("batches", self._stage)
-            self.lines[line] = f" for m, {names} in zip(messages, *{stage}(messages), strict=True):"
+            stage = self._code.name("batches", self._stage)
+            self._code.lines[line] = (
+                f" for m, {names} in zip(messages, *{stage}(messages), strict=True):"
+            )
 
     def _new_stage(self, source: Source) -> Stage:
         from eosframework.operators.batch.batch_stage import GONE, Refused, Stage
 
-        self.names |= {"GONE": GONE, "Refused": Refused}
-        return Stage(source.key, partial(event_time, source), self._slots.batch_rows)
+        self._code.names |= {"GONE": GONE, "Refused": Refused}
+        return Stage(source.key, partial(event_time, source), self._code.slots.context.batch_rows)
 
 
 def _takes_json(node: Node) -> bool:
