@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import Alarm, Closed, Result
 from eosframework.operators.windows.window_entries import START
 from eosframework.operators.windows.window_slices import SlicedOperator
@@ -29,12 +29,12 @@ class Deduplication(SlicedOperator):
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         window: Window,
         alarm: Alarm,
         by: Callable[[Any], Any] | None,
     ) -> None:
-        super().__init__(session, window, alarm, 3 * window.size_ms)
+        super().__init__(store, window, alarm, 3 * window.size_ms)
         self._within_ms = window.size_ms
         self._by = by
 
@@ -47,11 +47,11 @@ class Deduplication(SlicedOperator):
         slice_ = timestamp // within * within
         for start in (slice_, slice_ - within, slice_ + within):
             if 0 <= start <= now:
-                seen = self._session.get(START.pack(start) + identity)
+                seen = self._store.get(START.pack(start) + identity)
                 if seen is not None and abs(seen[1] - timestamp) < within:
                     return ()
         self._began(slice_)
-        self._session.put(START.pack(slice_) + identity, (b"", timestamp))
+        self._store.put(START.pack(slice_) + identity, (b"", timestamp))
         return ((value, timestamp),)
 
     def closing(self, now: int) -> Generator[Closed]:

@@ -16,11 +16,11 @@ from eosframework.operators.entries import Entry, EntryFormat, timestamp_of
 from eosframework.operators.operator_ports import CommittedStore
 from eosframework.operators.store_transaction import (
     ABSENT,
-    EncodedSession,
+    EncodedTransaction,
     Journal,
-    StoreSession,
+    StoreTransaction,
     Update,
-    ValueSession,
+    ValueTransaction,
 )
 from eosframework.operators.windows.closing import NEVER
 from eosframework.topology.graph.graph import Store
@@ -58,7 +58,7 @@ class Lifetime:
     time: StreamTime
 
 
-class Expiring(StoreSession):
+class Expiring(StoreTransaction):
     """A store transaction that hides expired entries and removes them gradually."""
 
     def __init__(
@@ -71,19 +71,19 @@ class Expiring(StoreSession):
     def scan(
         self, first: bytes = b"", last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, Entry]]:
-        """Yield the entries that have not expired; see `StoreSession.scan`."""
+        """Yield the entries that have not expired; see `StoreTransaction.scan`."""
         oldest = self._time.now - self._ttl_ms
-        for key, entry in StoreSession.scan(self, first, last, reverse=reverse):
+        for key, entry in StoreTransaction.scan(self, first, last, reverse=reverse):
             if entry[1] >= oldest:
                 yield key, entry
 
     def before(self, key: bytes) -> Entry | None:
         """Return the entry of a key as committed, without the changes of this transaction."""
-        return self._alive(StoreSession.before(self, key))
+        return self._alive(StoreTransaction.before(self, key))
 
     def drop(self) -> None:
         """Discard all changes and cached entries; the store may have been replaced."""
-        StoreSession.drop(self)
+        StoreTransaction.drop(self)
         self._pass.is_in_doubt()
 
     def remove_expired(self, now: int) -> None:
@@ -167,12 +167,12 @@ class Pass:
         self._oldest = 0
 
 
-class ExpiringValues(Expiring, ValueSession):
+class ExpiringValues(Expiring, ValueTransaction):
     """Expiring entries whose values are immutable."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, unless it has expired."""
-        return self._alive(ValueSession.get(self, key))
+        return self._alive(ValueTransaction.get(self, key))
 
     def folding(self, first: Callable[[Any], Any], then: Callable[[Any, Any], Any]) -> Update:
         """Return the update function of a fold; an expired aggregate begins anew."""
@@ -198,12 +198,12 @@ class ExpiringValues(Expiring, ValueSession):
         return update
 
 
-class ExpiringEncoded(Expiring, EncodedSession):
+class ExpiringEncoded(Expiring, EncodedTransaction):
     """Expiring entries whose values could be changed in place."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry of a key, unless it has expired."""
-        return self._alive(EncodedSession.get(self, key))
+        return self._alive(EncodedTransaction.get(self, key))
 
 
 def open_expiring(

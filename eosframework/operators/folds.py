@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession, Update, ValueSession
+from eosframework.operators.store_transaction import StoreTransaction, Update, ValueTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,16 @@ def aggregation(
     return Fold(lambda value: add(initial(), value), add, merge or _no_merge)
 
 
-def folding(session: StoreSession, fold: Fold) -> Update:
+def folding(store: StoreTransaction, fold: Fold) -> Update:
     """Return the function that folds each record into the aggregate of its key.
 
     An aggregate's timestamp is the greatest of its records' timestamps, as in Kafka Streams
     (`KStreamAggregate`). An aggregate that becomes None is deleted.
     """
     first, then = fold.first, fold.then
-    if isinstance(session, ValueSession):
-        return session.folding(first, then)
-    get, put, delete = session.get, session.put, session.delete
+    if isinstance(store, ValueTransaction):
+        return store.folding(first, then)
+    get, put, delete = store.get, store.put, store.delete
 
     def update(key: bytes, value: Any, timestamp: int) -> Entry:
         before = get(key)

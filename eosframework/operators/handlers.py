@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.errors import ConfigurationError
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.records import Record, as_milliseconds
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
@@ -24,20 +24,20 @@ class KeyedStore:
     """A key-value store; a change takes effect with the record, or not at all.
 
     Args:
-        session: the transaction of the store.
+        store: the transaction of the store.
         key: serde of its keys.
         time: returns the timestamp of the record in process.
     """
 
-    def __init__(self, session: StoreSession, key: Serde, time: Callable[[], int]) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, key: Serde, time: Callable[[], int]) -> None:
+        self._store = store
         self._encode = key.encode or bytes
         self._decode = key.decode or bytes
         self._time = time
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key: a copy, which may be changed and put back."""
-        entry = self._session.get(self._encode(key))
+        entry = self._store.get(self._encode(key))
         return default if entry is None else entry[0]
 
     def put(self, key: Any, value: Any) -> None:
@@ -45,11 +45,11 @@ class KeyedStore:
         if value is None:
             self.delete(key)
         else:
-            self._session.put(self._encode(key), (value, self._time()))
+            self._store.put(self._encode(key), (value, self._time()))
 
     def delete(self, key: Any) -> None:
         """Delete a key."""
-        self._session.delete(self._encode(key))
+        self._store.delete(self._encode(key))
 
     def items(
         self, first: Any = None, last: Any = None, *, reverse: bool = False
@@ -65,21 +65,21 @@ class KeyedStore:
         """
         start = b"" if first is None else self._encode(first)
         end = None if last is None else self._encode(last)
-        for key, (value, _) in self._session.scan(start, end, reverse=reverse):
+        for key, (value, _) in self._store.scan(start, end, reverse=reverse):
             yield self._decode(key), value
 
 
-class Timers(Closing):
+class Timers(TimedState):
     """The timers of one node in one task.
 
     Args:
-        session: the transaction of their store, whose serde is json.
+        store: the transaction of their store, whose serde is json.
         alarm: set to the time of the first timer.
     """
 
-    def __init__(self, session: StoreSession, alarm: Alarm) -> None:
+    def __init__(self, store: StoreTransaction, alarm: Alarm) -> None:
         super().__init__(alarm)
-        self._agenda = Agenda(session)
+        self._agenda = Agenda(store)
 
     def begin(self) -> None:
         """Reload the timers: the store may have been replaced."""
@@ -178,7 +178,7 @@ class Handler:
         self,
         function: Callable[[Record, Context], Any],
         on_timer: Callable[[Any, int, Context], Any] | None,
-        stores: Mapping[str, tuple[StoreSession, Serde]],
+        stores: Mapping[str, tuple[StoreTransaction, Serde]],
         timers: Timers | None,
         key: Serde,
     ) -> None:
@@ -188,8 +188,8 @@ class Handler:
         self._timestamp = 0
         self._context = Context(
             {
-                name: KeyedStore(session, serde, lambda: self._timestamp)
-                for name, (session, serde) in stores.items()
+                name: KeyedStore(store, serde, lambda: self._timestamp)
+                for name, (store, serde) in stores.items()
             },
             timers,
             key,

@@ -125,8 +125,8 @@ class SortedKeys:
         changed.kept = len(taken)
 
 
-class StoreSession(ABC):
-    """One store of one task within a transaction; see `open_session`.
+class StoreTransaction(ABC):
+    """One store of one task within a transaction; see `open_transaction`.
 
     Args:
         form: format of the entries.
@@ -307,7 +307,7 @@ class StoreSession(ABC):
             yield key, self._entry(kept)
 
 
-class ValueSession(StoreSession):
+class ValueTransaction(StoreTransaction):
     """A store transaction for immutable values, which are kept as they are."""
 
     def get(self, key: bytes) -> Entry | None:
@@ -367,7 +367,7 @@ class ValueSession(StoreSession):
         return kept[1]
 
 
-class EncodedSession(StoreSession):
+class EncodedTransaction(StoreTransaction):
     """A store transaction for values that could be changed in place, which are kept as bytes."""
 
     def get(self, key: bytes) -> Entry | None:
@@ -401,7 +401,9 @@ class EncodedSession(StoreSession):
         return timestamp_of(kept)
 
 
-def open_session(form: EntryFormat, committed: CommittedStore, journal: Journal) -> StoreSession:
+def open_transaction(
+    form: EntryFormat, committed: CommittedStore, journal: Journal
+) -> StoreTransaction:
     """Return the transaction for a store's kind of values."""
-    kind = ValueSession if form.is_immutable else EncodedSession
+    kind = ValueTransaction if form.is_immutable else EncodedTransaction
     return kind(form, committed, journal)

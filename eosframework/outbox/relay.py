@@ -54,7 +54,7 @@ from eosframework.outbox.relay_recovery import ShardRecovery
 from eosframework.outbox.relay_views import RelayCounts, RelayView, together
 from eosframework.outbox.shard import Shard
 from eosframework.outbox.sharding import fair_share
-from eosframework.processing.measurements import Flow, Measures
+from eosframework.processing.measurements import Measures, TransactionMeasures
 from eosframework.processing.ports import TransactionalOutputs
 from eosframework.txnid import TransactionalId, registry_topic
 
@@ -308,7 +308,7 @@ class Relay:
                 self._refusals,
                 batch_rows=self._options.batch_rows,
                 is_new=number not in entries,
-                flow=Flow(self._measures) if self._is_measured else None,
+                flow=TransactionMeasures(self._measures) if self._is_measured else None,
             )
             for number, output, start in zip(numbers, outputs, starts, strict=True)
         ]

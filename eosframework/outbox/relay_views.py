@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.outbox.outbox_ports import Backlog
-from eosframework.processing.measurements import Measured
+from eosframework.processing.measurements import MeasuresSnapshot
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class RelayView:
     shards: Mapping[int, bool]
     stands_by: bool
     away: str | None
-    measured: Measured
+    measured: MeasuresSnapshot
     backlog: Backlog | None
 
 

@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 """Interval between two reads of other workers' committed offsets."""
 
 
-class CatchingUp:
+class CatchUp:
     """Compares progress with the ends that the source topics had at the start.
 
     Repartition topics get their end once their input is processed. Where such topics feed each

@@ -11,7 +11,7 @@ from eosframework.topology.graph.join_nodes import StreamJoin
 
 
 @dataclass(frozen=True, slots=True)
-class Emitted:
+class EmittedResult:
     """A result that a keyed node emits at a commit, or when a window closes.
 
     Args:
@@ -62,15 +62,15 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone(Emitted):
+class UnpairedMessage(EmittedResult):
     """A record of a stream-stream join that can have no match any more."""
 
     is_left: bool
 
 
-def alone(join: StreamJoin, partition: int, record: Unpaired) -> Alone:
+def unpaired_message(join: StreamJoin, partition: int, record: Unpaired) -> UnpairedMessage:
     """Return a record without a match as a message."""
-    return Alone(
+    return UnpairedMessage(
         store=join.store.changelog,
         partition_=partition,
         key_=record.key,

@@ -1,4 +1,4 @@
-"""Flow control of the consumer: the partitions that are fetched.
+"""TransactionMeasures control of the consumer: the partitions that are fetched.
 
 Partitions of running tasks are fetched, except:
 
@@ -21,7 +21,7 @@ from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
 
-class Flowing:
+class FetchControl:
     """Resumes and pauses partitions when their state changes.
 
     Args:
@@ -32,9 +32,9 @@ class Flowing:
     def __init__(self, log: InputLog, queue_bytes: int) -> None:
         self._log = log
         self._half_bytes = queue_bytes / 2
-        self._flowing: set[TopicPartition] = set()
+        self._fetched: set[TopicPartition] = set()
         self._held: set[TopicPartition] = set()
-        self._was_told = False
+        self._was_logged = False
         self._events = structlog.get_logger("eosframework.worker")
 
     def turn(self, tasks: Collection[Task]) -> None:
@@ -49,15 +49,15 @@ class Flowing:
         self._hold_back(running, len(wanted))
         wanted.difference_update(p for task in running for p in task.full_partitions)
         wanted.difference_update(self._held)
-        if started := sorted(wanted - self._flowing):
+        if started := sorted(wanted - self._fetched):
             self._log.resume(started)
-        if stopped := sorted((self._flowing - wanted) & assigned):
+        if stopped := sorted((self._fetched - wanted) & assigned):
             self._log.pause(stopped)
-        self._flowing = wanted
+        self._fetched = wanted
 
     def were_paused(self, partitions: Iterable[TopicPartition]) -> None:
         """Note that partitions were paused or newly assigned elsewhere."""
-        self._flowing.difference_update(partitions)
+        self._fetched.difference_update(partitions)
 
     def _hold_back(self, running: Sequence[Task], partitions: int) -> None:
         """Choose the partitions that are paused for their size.
@@ -73,13 +73,15 @@ class Flowing:
         held = {p for p in self._held if sizes.get(p, 0) > share_bytes / 2}
         if much_waits:
             held.update(p for p, size in sizes.items() if size >= share_bytes)
-            self._tell(held, sizes)
+            self._log_once(held, sizes)
         self._held = held
 
-    def _tell(self, held: Collection[TopicPartition], sizes: Mapping[TopicPartition, int]) -> None:
+    def _log_once(
+        self, held: Collection[TopicPartition], sizes: Mapping[TopicPartition, int]
+    ) -> None:
         """Log once that a small queue may slow this worker down."""
-        if held and not self._was_told:
-            self._was_told = True
+        if held and not self._was_logged:
+            self._was_logged = True
             self._events.info(
                 "partitions_held_back",
                 partitions=sorted(map(str, held)),

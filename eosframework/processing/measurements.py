@@ -21,7 +21,7 @@ _topic_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Distributed:
+class HistogramSnapshot:
     """A snapshot of a histogram.
 
     Args:
@@ -35,7 +35,7 @@ class Distributed:
     total: float
 
 
-class Distribution:
+class Histogram:
     """A histogram."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -48,20 +48,20 @@ class Distribution:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
-    def snapshot(self) -> Distributed:
+    def snapshot(self) -> HistogramSnapshot:
         """Return the counts so far."""
-        return Distributed(self._bounds, tuple(self._counts), self._total)
+        return HistogramSnapshot(self._bounds, tuple(self._counts), self._total)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuresSnapshot:
     """A snapshot of measurements; see `Measures`."""
 
     read: Mapping[str, int]
     written: Mapping[str, int]
-    transaction_records: Distributed
-    transaction_seconds: Distributed
-    commit_seconds: Distributed
+    transaction_records: HistogramSnapshot
+    transaction_seconds: HistogramSnapshot
+    commit_seconds: HistogramSnapshot
 
 
 class Measures:
@@ -78,13 +78,13 @@ class Measures:
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
-        self.transaction_records = Distribution(RECORDS)
-        self.transaction_seconds = Distribution(SECONDS)
-        self.commit_seconds = Distribution(SECONDS)
+        self.transaction_records = Histogram(RECORDS)
+        self.transaction_seconds = Histogram(SECONDS)
+        self.commit_seconds = Histogram(SECONDS)
 
-    def snapshot(self) -> Measured:
+    def snapshot(self) -> MeasuresSnapshot:
         """Return the measurements so far."""
-        return Measured(
+        return MeasuresSnapshot(
             dict(self.read),
             dict(self.written),
             self.transaction_records.snapshot(),
@@ -93,7 +93,7 @@ class Measures:
         )
 
 
-class Flow:
+class TransactionMeasures:
     """Measurements of the open transaction of one task.
 
     Args:

@@ -18,7 +18,7 @@ class WorkerOptions:
 
     Args:
         commit_turns: the number of groups of tasks that commit in turn.
-        queue_bytes: the most bytes of waiting records; see `Flowing`.
+        queue_bytes: the most bytes of waiting records; see `FetchControl`.
     """
 
     commit_interval_seconds: float

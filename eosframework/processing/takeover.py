@@ -25,7 +25,7 @@ from eosframework import failpoints
 from eosframework.errors import TaskFenced
 from eosframework.processing.failures.failures import FailureHandler
 from eosframework.processing.failures.retries import delays_of, task_queue
-from eosframework.processing.measurements import Flow, Measures
+from eosframework.processing.measurements import Measures, TransactionMeasures
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.ports import (
     Commit,
@@ -38,7 +38,7 @@ from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.task import Task
 from eosframework.processing.transaction.memory_budget import SHARE, ChangesBudget
 from eosframework.processing.transaction.overtime import RecordTimer
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position, TopicPartition
 from eosframework.txnid import TransactionalId
@@ -108,7 +108,9 @@ class Takeover:
         self._fence_former_ids(by_task)
         outputs = self._outputs.open(list(dict.fromkeys(map(str, by_task))))
         failpoints.hit("takeover.after_init")
-        bundles = {o.transactional_id: Bundle(o, self._clock) for o in outputs}
+        groups: dict[str, ProducerGroup[Task]] = {
+            output.transactional_id: ProducerGroup(output, self._clock) for output in outputs
+        }
         opened: list[Task] = []
         try:
             wanted = [p for ps in by_task.values() for p in ps]
@@ -116,10 +118,10 @@ class Takeover:
             starts = self._ledger.starting_positions(committed, self._log) if wanted else []
             positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
-                task = self._new_task(identity, partitions, bundles[str(identity)])
+                task = self._new_task(identity, partitions, groups[str(identity)])
                 opened.append(task)
                 task.start_at([positions[partition] for partition in partitions])
-            self._commit_starts(bundles, by_task, committed, starts)
+            self._commit_starts(groups, by_task, committed, starts)
         except BaseException:
             for task in opened:
                 task.close_stores()
@@ -145,7 +147,7 @@ class Takeover:
 
     def _commit_starts(
         self,
-        bundles: Mapping[str, Bundle],
+        groups: Mapping[str, ProducerGroup[Task]],
         by_task: ByTask,
         committed: Sequence[Position],
         starts: Sequence[Position],
@@ -158,25 +160,25 @@ class Takeover:
             TransactionError: the outcome of a commit is unknown; the next takeover reads it.
         """
         identities = {p: identity for identity, partitions in by_task.items() for p in partitions}
-        new: dict[Bundle, list[Position]] = {}
+        new: dict[ProducerGroup[Task], list[Position]] = {}
         for found, start in zip(committed, starts, strict=True):
             partition = start.topic_partition
             if found.offset is None and self._ledger.starts_at_end(partition):
-                new.setdefault(bundles[str(identities[partition])], []).append(start)
+                new.setdefault(groups[str(identities[partition])], []).append(start)
         if not new:
             return
         membership = self._log.membership()
         commits: list[Commit] = []
-        for bundle, positions in new.items():
-            bundle.output.begin()
-            produce_all(bundle.output, [*self._markers_of(identities, positions)])
-            commits.append(Commit(bundle.output, positions, membership))
-        for bundle, result in zip(new, self._outputs.commit(commits), strict=True):
+        for group, positions in new.items():
+            group.output.begin()
+            produce_all(group.output, [*self._markers_of(identities, positions)])
+            commits.append(Commit(group.output, positions, membership))
+        for group, result in zip(new, self._outputs.commit(commits), strict=True):
             if isinstance(result.error, TaskFenced):
                 # A re-init would fence a successor. The next poll reports the rebalance.
                 self._events.warning(
                     "start_not_committed",
-                    transactional_id=bundle.transactional_id,
+                    transactional_id=group.transactional_id,
                     error=str(result.error),
                 )
             elif result.error is not None:
@@ -195,7 +197,7 @@ class Takeover:
         self,
         identity: TransactionalId,
         partitions: Sequence[TopicPartition],
-        bundle: Bundle,
+        group: ProducerGroup[Task],
     ) -> Task:
         compiled = self._plan.parts[identity.sub_topology]
         markers = {
@@ -207,7 +209,7 @@ class Takeover:
         return self._plan.make_task(
             identity,
             {p.topic: compiled.sources[p.topic] for p in partitions},
-            bundle.output,
+            group.output,
             markers=markers,
             transaction_timeout_seconds=self._options.transaction_timeout_seconds,
             timer=self._timer,
@@ -216,8 +218,8 @@ class Takeover:
             queue=task_queue(compiled, partitions, self._options, self._clock, self._now),
             emissions=compiled.emissions,
             stores=stores,
-            flow=None if self._measures is None else Flow(self._measures),
+            measures=None if self._measures is None else TransactionMeasures(self._measures),
             failures=FailureHandler(delays_of(compiled.part), self._now),
-            bundle=bundle,
+            group=group,
             budget=self._budget,
         )

@@ -14,7 +14,7 @@ The steps of a transaction, as docstrings and tests number them:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from eosframework.errors import (
 from eosframework.processing.codegen.compiler import CompiledSource, Emission
 from eosframework.processing.failures.failures import FailureHandler, Site, describe
 from eosframework.processing.input_queues import ArrivalQueue, Pending, Queue
-from eosframework.processing.measurements import Flow
+from eosframework.processing.measurements import TransactionMeasures
 from eosframework.processing.ports import Commit, Message, Output, TransactionalOutput
 from eosframework.processing.stores.open_state import OpenState
 from eosframework.processing.task_states import TRANSITIONS, TaskState
@@ -44,11 +44,11 @@ from eosframework.processing.transaction.overtime import (
     locals_where,
     too_slow,
 )
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.producing import produce_all
 from eosframework.processing.transaction.receipts import ReceiptedOutputs
 from eosframework.processing.transaction.run_slices import EndableRun, SliceSize
-from eosframework.processing.transaction.transaction_bisect import Narrowing, Refused
+from eosframework.processing.transaction.transaction_bisect import Bisection, RejectedTransaction
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Emit
 from eosframework.txnid import TransactionalId
@@ -70,7 +70,7 @@ class Task:
     It makes no decisions about brokers: the worker commits, recovers and closes it.
 
     Args:
-        bundle: the producer group; None: the task has `output` for itself.
+        group: the producer group; None: the task has `output` for itself.
         budget: memory budget of open transactions; None: the default, for this task alone.
     """
 
@@ -88,15 +88,15 @@ class Task:
         queue: Queue | None = None,
         emissions: Sequence[Emission] = (),
         stores: OpenState | None = None,
-        flow: Flow | None = None,
+        measures: TransactionMeasures | None = None,
         failures: FailureHandler | None = None,
-        bundle: Bundle | None = None,
+        group: ProducerGroup[Task] | None = None,
         budget: ChangesBudget | None = None,
     ) -> None:
         self.identity = identity
         self.output = output
-        self.bundle = Bundle(output, clock) if bundle is None else bundle
-        self.bundle.tasks.append(self)
+        self.group: ProducerGroup[Task] = ProducerGroup(output, clock) if group is None else group
+        self.group.tasks.append(self)
         self.stores = stores
         self.failures = failures or FailureHandler()
         self.state = TaskState.ASSIGNED
@@ -114,11 +114,11 @@ class Task:
         self._offsets = TaskOffsets(markers, self._receipts)
         self._out: list[Output] = [] if self._receipts is None else self._receipts
         self._emissions = emissions
-        self._narrowing: Narrowing | None = None
+        self._bisection: Bisection | None = None
         self._results = LateResults() if stores is None else stores.results
         self._cut: Pending | None = None
         self._closed_windows = False
-        self._flow = flow
+        self._measures = measures
         self.idle_since = clock()
         self._slice_size = SliceSize()
         self._budget = ChangesBudget() if budget is None else budget
@@ -137,7 +137,7 @@ class Task:
     @property
     def in_transaction(self) -> bool:
         """True if this task has run something in an open transaction."""
-        return self.bundle.takes_part(self)
+        return self.group.takes_part(self)
 
     @property
     def has_progress(self) -> bool:
@@ -196,7 +196,7 @@ class Task:
     @property
     def wants_commit(self) -> bool:
         """True if the transaction must be committed before more records go into it."""
-        is_full = self._narrowing is not None and self._narrowing.is_full(
+        is_full = self._bisection is not None and self._bisection.is_full(
             self.records_in_transaction
         )
         return self.failure is not None or self._is_heavy or is_full
@@ -204,12 +204,12 @@ class Task:
     @property
     def closes_windows_again(self) -> bool:
         """True if the broker rejected results of windows that the clock closed."""
-        return self._narrowing is not None and self._narrowing.is_of_clock
+        return self._bisection is not None and self._bisection.is_of_clock
 
     @property
-    def is_narrowing(self) -> bool:
+    def is_bisecting(self) -> bool:
         """True while rejected or slow data of this task is replayed in smaller transactions."""
-        return self._narrowing is not None
+        return self._bisection is not None
 
     def enter(self, state: TaskState) -> None:
         """Change the state; a transition outside of `TRANSITIONS` is a program error."""
@@ -221,10 +221,10 @@ class Task:
         """Reset to committed positions."""
         self._stream_time = self._offsets.start_at(positions)
         self.drop()
-        if self._narrowing is not None:
-            self._narrowing = self._narrowing.left(self.positions)
-        if self._flow is not None:
-            self._flow.settled(committed=False)
+        if self._bisection is not None:
+            self._bisection = self._bisection.left(self.positions)
+        if self._measures is not None:
+            self._measures.settled(committed=False)
         if self.stores is not None:
             self.stores.starts_at(self._stream_time)
 
@@ -250,10 +250,10 @@ class Task:
             TransactionError: a producer call failed; nothing of this transaction may be kept.
             RecordTooSlow: a record outlasted its transaction.
         """
-        while self.has_pending and not self.wants_commit and self.bundle.may_run(self):
+        while self.has_pending and not self.wants_commit and self.group.may_run(self):
             pending = self._next()
             self._membership = pending.membership
-            with self.bundle.whole():
+            with self.group.whole():
                 self._run_slice(pending)
             if self._clock() >= until:
                 return
@@ -282,13 +282,13 @@ class Task:
             RunError: a local store rejects the committed changes.
         """
         self._offsets.were_committed(self._stream_time)
-        if self._flow is not None:
-            self._flow.committed(self.records_in_transaction, self.age_seconds())
-        self.bundle.leave(self)
+        if self._measures is not None:
+            self._measures.committed(self.records_in_transaction, self.age_seconds())
+        self.group.leave(self)
         self._closed_windows = False
         self.records_in_transaction = 0
-        if self._narrowing is not None:
-            self._narrowing = self._narrowing.widened(self.positions)
+        if self._bisection is not None:
+            self._bisection = self._bisection.widened(self.positions)
         self._is_heavy = False
         if self.stores is not None:
             self.stores.committed()
@@ -296,8 +296,8 @@ class Task:
 
     def took_effect(self) -> None:
         """Note that the transaction that was dropped last turned out to be committed."""
-        if self._flow is not None:
-            self._flow.settled(committed=True)
+        if self._measures is not None:
+            self._measures.settled(committed=True)
 
     def reject(self, error: DataRejected) -> None:
         """Bisect the transaction, because the broker rejects some of its data.
@@ -305,22 +305,22 @@ class Task:
         Raises:
             RecordFailed: the record is known, and its dead letter was rejected as well.
         """
-        refused = Refused(
+        refused = RejectedTransaction(
             self.records_in_transaction,
             self._offsets.reached,
             self._offsets.committed,
             self._results,
             error,
         )
-        self._narrowing = Narrowing.after(self._narrowing, refused)
+        self._bisection = Bisection.after(self._bisection, refused)
 
     def replay_alone(self) -> None:
         """Replay this task's records apart from others: the rejected data may be its own."""
-        self._narrowing = Narrowing.to(self.records_in_transaction, self.positions)
+        self._bisection = Bisection.to(self.records_in_transaction, self.positions)
 
     def age_seconds(self) -> float:
         """Return the age of the open transaction; 0 if none is open."""
-        return self.bundle.age_seconds()
+        return self.group.age_seconds()
 
     def committed_offset(self, partition: TopicPartition) -> int:
         """Return the last known committed offset, or the start of the task."""
@@ -340,13 +340,13 @@ class Task:
         self._queue.clear()
         self._cut = None
         self._out.clear()
-        if self._flow is not None:
-            self._flow.dropped()
+        if self._measures is not None:
+            self._measures.dropped()
         self._is_heavy = False
         if self.stores is not None:
             self.stores.drop()
             self._budget.is_free(self.stores)
-        self.bundle.leave(self)
+        self.group.leave(self)
         self._closed_windows = False
         if not self.closes_windows_again:
             self.idle_since = self._clock()
@@ -362,8 +362,8 @@ class Task:
     def _room(self) -> int:
         """Return the most records that the next slice may take."""
         limit = self._slice_size.limit()
-        if self._narrowing is not None:
-            limit = min(limit, self._narrowing.room(self.records_in_transaction))
+        if self._bisection is not None:
+            limit = min(limit, self._bisection.room(self.records_in_transaction))
         return limit
 
     def _next(self) -> Pending:
@@ -414,8 +414,8 @@ class Task:
             self._offsets.reached[partition] = position
         self.records_in_transaction += count
         self.processed += count
-        if self._flow is not None:
-            self._flow.read(partition.topic, count)
+        if self._measures is not None:
+            self._measures.read(partition.topic, count)
         self._hand_out()
         if self.stores is not None and self._budget.is_spent(self.stores):
             self._is_heavy = True
@@ -433,7 +433,7 @@ class Task:
         """
         assert self.stores is not None, "windows are in stores"
         windows, state = self.stores.windows, self.stores
-        with self.bundle.whole():
+        with self.group.whole():
             self._begin(None)
             self._membership = membership
             self._closed_windows = True
@@ -455,8 +455,8 @@ class Task:
             first: the record that is run; None: the clock closes windows.
         """
         if not self.in_transaction:
-            self._results.begin(self._narrowing and self._narrowing.trial_of(first))
-        self.bundle.begin(self)
+            self._results.begin(self._bisection and self._bisection.trial_of(first))
+        self.group.begin(self)
         if self.stores is not None:
             self.stores.windows.begin()
 
@@ -465,7 +465,7 @@ class Task:
     ) -> Sequence[Message]:
         """Run messages; return those that were left when the run's time was over."""
         compiled = self._sources[partition.topic]
-        refused = self._narrowing.culprit(partition) if self._narrowing else None
+        refused = self._bisection.culprit(partition) if self._bisection else None
         if refused is not None and messages[0].offset() == refused.offset:
             site = Site("output", compiled.source.on_error)
             self.failures(site, messages[0], refused.error, self._out)
@@ -511,9 +511,9 @@ class Task:
             self._start_timer(None)
             run()
         except Overtime:
-            if self.records_in_transaction <= 1 and self.bundle.is_alone(self):
+            if self.records_in_transaction <= 1 and self.group.is_alone(self):
                 raise self._outlasted(what) from None
-            self._narrowing = Narrowing.to(self.records_in_transaction // 2, self.positions)
+            self._bisection = Bisection.to(self.records_in_transaction // 2, self.positions)
             raise self._too_long(what) from None
         finally:
             self._stop_timer()
@@ -545,10 +545,10 @@ class Task:
         message = locals_where(overtime, [compiled.code]).get("m", messages[0])
         before = bisect_left(messages, message.offset(), key=lambda m: m.offset())
         records = self.records_in_transaction + before
-        if not records and self.bundle.is_alone(self):
+        if not records and self.group.is_alone(self):
             return self._outlasted(describe(message))
         positions = {**self.positions, partition: message.offset() + (records == 0)}
-        self._narrowing = Narrowing.to(records, positions)
+        self._bisection = Bisection.to(records, positions)
         return self._too_long(describe(message))
 
     def _outlasted(self, what: str) -> RecordTooSlow:
@@ -574,5 +574,10 @@ class Task:
 
     def _produce(self, outputs: Sequence[Output]) -> None:
         produce_all(self.output, outputs)
-        if self._flow is not None:
-            self._flow.wrote(outputs)
+        if self._measures is not None:
+            self._measures.wrote(outputs)
+
+
+def producer_groups(tasks: Iterable[Task]) -> list[ProducerGroup[Task]]:
+    """Return the producer groups of some tasks, each once."""
+    return list(dict.fromkeys(task.group for task in tasks))

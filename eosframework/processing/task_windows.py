@@ -10,10 +10,10 @@ from typing import Any
 from eosframework.errors import RecordFailed
 from eosframework.operators.handlers import Handler
 from eosframework.operators.joins.stream_joins import Unpaired
-from eosframework.operators.windows.closing import NEVER, Alarms, Closing, TimedOperator
+from eosframework.operators.windows.closing import NEVER, Alarms, TimedState, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
 from eosframework.processing.codegen.generator import Failed, State
-from eosframework.processing.emitted import Emitted, alone
+from eosframework.processing.emitted import EmittedResult, unpaired_message
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.late_results import LateResults
 from eosframework.serialization.serdes import JSON
@@ -30,7 +30,7 @@ class TimedNode:
     """
 
     node: Aggregate | StreamJoin | Table | Processor
-    operator: Closing
+    operator: TimedState
     emission: Emission | None
 
     @property
@@ -40,9 +40,9 @@ class TimedNode:
         return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
 
     @property
-    def windows(self) -> TimedOperator:
+    def windows(self) -> WindowOperator:
         """The operator of a node with windows."""
-        assert isinstance(self.operator, TimedOperator), "only windows close by the clock"
+        assert isinstance(self.operator, WindowOperator), "only windows close by the clock"
         return self.operator
 
 
@@ -52,7 +52,7 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
     return [
         TimedNode(node, timed, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
-        if isinstance(timed := _timed(operator), Closing)
+        if isinstance(timed := _timed(operator), TimedState)
         and isinstance(node, Aggregate | StreamJoin | Table | Processor)
     ]
 
@@ -196,7 +196,7 @@ class TaskWindows:
     ) -> None:
         if node.operator.due() > until or node.emission is None:
             return
-        # Closing the generator lets the operator record the results before one that failed.
+        # TimedState the generator lets the operator record the results before one that failed.
         with closing(self._closed(node, until)) as given:
             messages = self._results.of(node.node, given, out, failed)
             node.emission.run(messages, out, now, failed, state)
@@ -210,8 +210,8 @@ class TaskWindows:
         if isinstance(node, Processor):
             key, at = closed
             assert node.timers is not None, "only timers come due"
-            return Emitted(node.timers.changelog, self._partition, key, None, at, JSON)
+            return EmittedResult(node.timers.changelog, self._partition, key, None, at, JSON)
         if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
-            return alone(node, self._partition, closed)
+            return unpaired_message(node, self._partition, closed)
         key, result, timestamp = closed[:3]
-        return Emitted(node.store.changelog, self._partition, key, result, timestamp, JSON)
+        return EmittedResult(node.store.changelog, self._partition, key, result, timestamp, JSON)

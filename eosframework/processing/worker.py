@@ -21,9 +21,9 @@ import structlog
 
 from eosframework import failpoints
 from eosframework.errors import EosError, Retriable, TransactionError, TransactionFatal
-from eosframework.processing.catch_up import CatchingUp
+from eosframework.processing.catch_up import CatchUp
 from eosframework.processing.failures.late import LateNotice
-from eosframework.processing.fetch_control import Flowing
+from eosframework.processing.fetch_control import FetchControl
 from eosframework.processing.idle_windows import IdleWindows
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import Plan, WorkerCounts, WorkerOptions
@@ -37,11 +37,10 @@ from eosframework.processing.ports import (
 from eosframework.processing.stores.local_state import LocalState
 from eosframework.processing.stores.state_ports import Bounds
 from eosframework.processing.takeover import ByTask, Takeover
-from eosframework.processing.task import RUN_SHARE, Task
+from eosframework.processing.task import RUN_SHARE, Task, producer_groups
 from eosframework.processing.task_states import TaskState
 from eosframework.processing.transaction.commit_interval import gather_seconds
 from eosframework.processing.transaction.commit_rounds import CommitRounds
-from eosframework.processing.transaction.producer_group import bundles_of
 from eosframework.processing.transaction.recovery import Recovery
 from eosframework.processing.worker_views import (
     WorkerView,
@@ -119,12 +118,12 @@ class Worker:
             outputs, self._recovery, options, self.counts, clock, self._round_finished
         )
         self._stop = False
-        self._flowing = Flowing(log, options.queue_bytes)
+        self._fetch_control = FetchControl(log, options.queue_bytes)
         self._up_to_date: set[Task] = set()
         self._next_task = 0
         self._was_assigned = False
         self._is_behind = False
-        self._catching_up: CatchingUp | None = None
+        self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._idle_windows = IdleWindows(plan, log, state, clock)
         self._late_notice = LateNotice(clock)
@@ -146,7 +145,7 @@ class Worker:
             InstanceFenced: another worker uses this worker's identity.
         """
         if until_caught_up:
-            self._catching_up = CatchingUp(
+            self._catch_up = CatchUp(
                 self._log, self._plan, self._ledger, self._hold_nothing, self._clock
             )
         self.start()
@@ -224,8 +223,8 @@ class Worker:
 
     def _tasks_of(self, partitions: Sequence[TopicPartition]) -> list[Task]:
         gone = set(partitions)
-        bundles = bundles_of(self.tasks.values())
-        return [task for b in bundles if gone.intersection(b.partitions) for task in b.tasks]
+        groups = producer_groups(self.tasks.values())
+        return [task for b in groups if gone.intersection(b.partitions) for task in b.tasks]
 
     def _release(self, tasks: Sequence[Task], event: str) -> None:
         for task in tasks:
@@ -235,7 +234,7 @@ class Worker:
             del self.tasks[task.identity]
             self._events.info(event, transactional_id=str(task.identity))
         self._up_to_date.difference_update(tasks)
-        self._outputs.close([bundle.output for bundle in bundles_of(tasks)])
+        self._outputs.close([group.output for group in producer_groups(tasks)])
 
     # --- one turn of the cycle ----------------------------------------------------------
 
@@ -251,7 +250,7 @@ class Worker:
             now = self._clock()
             if self._recovery.is_due(now):
                 self._rounds.settle(self.tasks.values())
-            self._recovery.turn(bundles_of(self.tasks.values()), now)
+            self._recovery.turn(producer_groups(self.tasks.values()), now)
         self._resume_assigned()
         if self._state is not None:
             is_behind = any(task.has_pending for task in self.tasks.values())
@@ -265,7 +264,7 @@ class Worker:
             self._rounds.settle(self.tasks.values())
             others = [*self.tasks.values()]
         behind = any(task.has_pending for task in others)
-        self._flowing.turn(self.tasks.values())
+        self._fetch_control.turn(self.tasks.values())
         busy = any(task.in_transaction for task in self.tasks.values())
         if (
             behind
@@ -313,7 +312,9 @@ class Worker:
         began = self._clock()
         until, found = began + self._rounds.remaining_seconds(), False
         # A transaction that was open before the pass has grown old while others ran.
-        ends = min((b.began_at or began for b in bundles_of(self.tasks.values())), default=began)
+        ends = min(
+            (b.began_at or began for b in producer_groups(self.tasks.values())), default=began
+        )
         ends += self._options.transaction_timeout_seconds * RUN_SHARE
         tasks = [*self.tasks.values()]
         first = self._next_task % len(tasks) if tasks else 0
@@ -326,10 +327,10 @@ class Worker:
             found = found or task.has_pending
             try:
                 task.run(until)
-                if task.bundle.may_run(task):
+                if task.group.may_run(task):
                     self._idle_windows.look_at(task, self.tasks.values(), self._membership)
             except TransactionError as error:
-                self._recovery.failed(task.bundle, error)
+                self._recovery.failed(task.group, error)
         return found
 
     def _round_finished(self, tasks: Sequence[Task], took_seconds: float) -> None:
@@ -345,17 +346,17 @@ class Worker:
         if self._state is not None:
             ready = self._state.turn(ready)
         self._up_to_date.update(ready)
-        for bundle in bundles_of(ready):
-            if self._up_to_date.issuperset(bundle.tasks):
+        for group in producer_groups(ready):
+            if self._up_to_date.issuperset(group.tasks):
                 failpoints.hit("takeover.after_assign")
-                bundle.enter(TaskState.RUNNING)
-                self._up_to_date.difference_update(bundle.tasks)
-                self._flowing.were_paused(bundle.partitions)
+                group.enter(TaskState.RUNNING)
+                self._up_to_date.difference_update(group.tasks)
+                self._fetch_control.were_paused(group.partitions)
 
     def _is_caught_up(self) -> bool:
-        if self._catching_up is None or not self._was_assigned or self._rounds.is_under_way:
+        if self._catch_up is None or not self._was_assigned or self._rounds.is_under_way:
             return False
-        return self._catching_up.is_done(self.tasks.values())
+        return self._catch_up.is_done(self.tasks.values())
 
     def _report(self) -> None:
         self._late_notice.turn(self.counts.late + sum(t.late_records for t in self.tasks.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
-from eosframework.processing.measurements import Measured
+from eosframework.processing.measurements import MeasuresSnapshot
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.task import Task
 from eosframework.records import Position, TopicPartition
@@ -37,7 +37,7 @@ class WorkerView:
     counts: WorkerCounts
     tasks: tuple[TaskView, ...]
     was_assigned: bool
-    measured: Measured
+    measured: MeasuresSnapshot
     away: str | None = None
 
 

@@ -45,7 +45,7 @@ from eosframework.errors import (
 from eosframework.processing.measurements import Measures
 from eosframework.processing.plan import WorkerCounts
 from eosframework.processing.ports import Fetched, InputLog, Purger
-from eosframework.processing.transaction.commit_interval import CommitPace
+from eosframework.processing.transaction.commit_interval import CommitInterval
 from eosframework.processing.worker_views import WorkerView
 from eosframework.records import Position, TopicPartition
 from eosframework.tables.claims import Starts, offsets_of
@@ -124,7 +124,7 @@ class PersisterWorker:
         self._own_topics = {p.topic for p in persisters if p.sub_topology is not None}
         self._clock = clock
         self._on_round = on_round
-        self._pace = CommitPace(
+        self._pace = CommitInterval(
             options.commit_interval_seconds, options.longest_interval_seconds, clock
         )
         self._is_behind = False

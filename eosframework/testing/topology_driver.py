@@ -18,7 +18,7 @@ from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity, TaskStores
 from eosframework.processing.transaction.overtime import end_idle_watcher
 from eosframework.processing.worker import Worker
@@ -288,7 +288,7 @@ class TopologyTestDriver:
         }
         for topic in changelog_topics(graph):
             kafka.partitions_of(topic)
-        restoring = Restoring(
+        restoring = Restoration(
             MemoryChangelogs(kafka), float("inf"), clock=lambda: kafka.now, now=lambda: kafka.now
         )
         topics = {table.topic for table in graph.global_tables}

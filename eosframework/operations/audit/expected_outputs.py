@@ -10,7 +10,7 @@ from eosframework.operations.audit.ledger import Ledger
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
 from eosframework.processing.failures.failures import FailureHandler, Site, dead_letter
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.ports import Message, Output
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
@@ -66,7 +66,7 @@ class Derivation:
                 site = self.refused[partition.topic, partition.partition, offset]
                 outputs.append(dead_letter(site, message, Exception()))
             else:
-                record = Repeated(message) if is_again else message
+                record = RetriedRecord(message) if is_again else message
                 try:
                     compiled.run((record,), outputs, 0, self._failures)
                 except RecordFailed as error:

@@ -15,7 +15,7 @@ from eosframework.operators.batch.arrow import RecordBatch
 from eosframework.operators.batch.arrow_to_json import json_rows, refuse_unwritable
 from eosframework.operators.batch.batch_calls import call_of
 from eosframework.operators.batch.json_to_arrow import Message, Reader
-from eosframework.operators.batch.row_bisect import by_halves
+from eosframework.operators.batch.row_bisect import bisect_rows
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.batch_columns import Columns
 from eosframework.topology.graph.graph import Operator, Step
@@ -173,7 +173,7 @@ class _Reading:
 
         size = self._most_rows or max(len(places), 1)
         for begin in range(0, len(places), size):
-            for first, end, batch in by_halves(begin, min(begin + size, len(places)), read):
+            for first, end, batch in bisect_rows(begin, min(begin + size, len(places)), read):
                 if isinstance(batch, BaseException):
                     frame.refused[places[first]] = Refused(batch, self._number)
                 else:
@@ -209,7 +209,7 @@ class _Calling:
         def call(first: int, end: int) -> Any:
             return self._call(piece.batch.slice(first, end - first))
 
-        for first, end, result in by_halves(0, len(piece.places), call):
+        for first, end, result in bisect_rows(0, len(piece.places), call):
             yield _Piece(piece.places[first:end], piece.batch.slice(first, end - first)), result
 
 
@@ -219,6 +219,6 @@ def _written(piece: _Piece, node: int) -> Iterator[tuple[Sequence[int], Refused 
     def write(first: int, end: int) -> list[bytes]:
         return json_rows(piece.batch.slice(first, end - first))
 
-    for first, end, texts in by_halves(0, len(piece.places), write):
+    for first, end, texts in bisect_rows(0, len(piece.places), write):
         places = piece.places[first:end]
         yield places, Refused(texts, node) if isinstance(texts, BaseException) else texts

@@ -13,7 +13,7 @@ Done = tuple[int, int, T | BaseException]
 """First row, end of the rows (exclusive), and the result; for a single row it may be its error."""
 
 
-def by_halves(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
+def bisect_rows(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[Done[T]]:
     """Yield the results of `work` over rows, bisected where it fails, down to the failing row.
 
     An EosError does not depend on single rows and is raised.
@@ -36,5 +36,5 @@ def by_halves(first: int, end: int, work: Callable[[int, int], T]) -> Iterator[D
         yield first, end, failure.with_traceback(None)
         return
     middle = (first + end) // 2
-    yield from by_halves(first, middle, work)
-    yield from by_halves(middle, end, work)
+    yield from bisect_rows(first, middle, work)
+    yield from bisect_rows(middle, end, work)

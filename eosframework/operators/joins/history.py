@@ -13,7 +13,7 @@ from typing import Any
 from eosframework.operators.entries import Entry
 from eosframework.operators.joins.version_chunks import Chunks
 from eosframework.operators.timed_values import Timed
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.serialization.serdes import Serde
 
 CHUNKS = 16
@@ -24,7 +24,7 @@ CHUNK_BYTES = 16_384
 is written as one message, and brokers limit the size of messages."""
 
 
-class History(Closing):
+class VersionedRows(TimedState):
     """The versions of each row.
 
     Args:

@@ -19,14 +19,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from eosframework.errors import KeyTooHot, RunError
-from eosframework.operators.joins.waiting_records import SIDES, LastPiece, Waiting
+from eosframework.operators.joins.waiting_records import SIDES, LastPiece, WaitingRecords
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.timed_values import packed, packed_bytes, unpacked
 from eosframework.operators.windows.agenda import Agenda
-from eosframework.operators.windows.closing import Alarm, Closing
+from eosframework.operators.windows.closing import Alarm, TimedState
 from eosframework.operators.windows.window_entries import MARK_KEY
-from eosframework.operators.windows.window_starts import Starts
+from eosframework.operators.windows.window_starts import WindowStarts
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.join_nodes import StreamJoin
 
@@ -84,11 +84,11 @@ class Unpaired(NamedTuple):
     is_left: bool
 
 
-class StreamJoining(Closing):
+class StreamJoinOperator(TimedState):
     """Joins the records of two streams.
 
     Args:
-        session: the transaction of the store, with values of bytes.
+        store: the transaction of the store, with values of bytes.
         by: takes the left and the right value.
         interval: the join interval.
         values: serdes of both sides.
@@ -99,7 +99,7 @@ class StreamJoining(Closing):
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         by: Callable[[Any, Any], Any],
         interval: Interval,
         values: tuple[Serde, Serde],
@@ -108,7 +108,7 @@ class StreamJoining(Closing):
         limits: Limits,
     ) -> None:
         super().__init__(alarm)
-        self._session = session
+        self._store = store
         self._by = by
         self._interval = interval
         self._limits = limits
@@ -116,10 +116,10 @@ class StreamJoining(Closing):
         self._over_after = interval.over_after(_LEFT), interval.over_after(_RIGHT)
         self._values = values
         self._keeps_unpaired = keeps_unpaired
-        self._agenda = Agenda(session)
-        self._waiting = Waiting(session, self._slice_ms)
+        self._agenda = Agenda(store)
+        self._waiting = WaitingRecords(store, self._slice_ms)
         self._last_note = LastPiece()
-        self._slices = Starts(), Starts()
+        self._slices = WindowStarts(), WindowStarts()
         """The slices that have records, for each side."""
 
     def left(
@@ -147,12 +147,12 @@ class StreamJoining(Closing):
         Raises:
             RunError: the store was made for another interval.
         """
-        mark, wanted = self._session.get(MARK_KEY), str(self._interval).encode()
+        mark, wanted = self._store.get(MARK_KEY), str(self._interval).encode()
         if mark is None:
-            self._session.put(MARK_KEY, (wanted, 0))
+            self._store.put(MARK_KEY, (wanted, 0))
         elif mark[0] != wanted:
             raise RunError(
-                f"store {self._session.form.store!r} holds records that wait for others within "
+                f"store {self._store.form.store!r} holds records that wait for others within "
                 f"{mark[0].decode()}, and the topology declares {self._interval}; give the join "
                 f"another store name: store: NAME. Records that wait now stay without a match"
             )

@@ -16,7 +16,7 @@ Joined = tuple[Any, Any, int]
 """The new row, the row before, and the timestamp: the later one of both sides."""
 
 
-class TableJoining:
+class TableJoinOperator:
     """Joins a change of one side with the current row of the other.
 
     Args:

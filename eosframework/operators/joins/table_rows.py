@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 
 Row = Callable[[bytes], Entry | None]
 """Takes an encoded key; returns the row with its timestamp in milliseconds, or None."""
@@ -19,9 +19,9 @@ Change = Callable[[bytes, Any, int, int], tuple[bool, Any]]
 current row changed, and its previous value."""
 
 
-def changing(session: StoreSession) -> Change:
+def changing(store: StoreTransaction) -> Change:
     """Return a function that keeps the last row, whatever its timestamp (`KTableSource`)."""
-    get, put, delete = session.get, session.put, session.delete
+    get, put, delete = store.get, store.put, store.delete
 
     def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         before = get(key)
@@ -34,9 +34,9 @@ def changing(session: StoreSession) -> Change:
     return change
 
 
-def keeping(session: StoreSession) -> Change:
+def keeping(store: StoreTransaction) -> Change:
     """Return the same function for tables whose previous rows are never read."""
-    put, delete = session.put, session.delete
+    put, delete = store.put, store.delete
 
     def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
         if value is None:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from eosframework.operators.store_transaction import RECENT_BYTES, RECENT_ENTRIES, StoreSession
+from eosframework.operators.store_transaction import RECENT_BYTES, RECENT_ENTRIES, StoreTransaction
 from eosframework.operators.timed_values import Timed, packed, packed_all, unpacked
 
 T = TypeVar("T")
@@ -52,17 +52,17 @@ class Chunks:
     """Reads and writes indexes and chunks; callers must not change the returned values.
 
     Args:
-        session: the transaction of the store, with values of bytes.
+        store: the transaction of the store, with values of bytes.
     """
 
-    def __init__(self, session: StoreSession) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction) -> None:
+        self._store = store
         self._indexes = _Known[Index]()
         self._chunks = _Known[list[Timed]]()
 
     def index(self, key: bytes) -> Index:
         """Return the index of a row; empty if the row has none."""
-        entry = self._session.get(_INDEX + key)
+        entry = self._store.get(_INDEX + key)
         if entry is None:
             return _EMPTY
         data: bytes = entry[0]
@@ -78,12 +78,12 @@ class Chunks:
     def write_index(self, key: bytes, base: Timed | None, starts: Sequence[int]) -> None:
         """Write the index of a row; an empty one is removed."""
         if not starts and (base is None or base[1] is None):
-            self._session.delete(_INDEX + key)
+            self._store.delete(_INDEX + key)
             return
         data = struct.pack(f">I{len(starts)}Q", len(starts), *starts)
         if base is not None:
             data += packed(*base)
-        self._session.put(_INDEX + key, (data, starts[-1] if starts else 0))
+        self._store.put(_INDEX + key, (data, starts[-1] if starts else 0))
 
     def versions(self, start: int, key: bytes) -> Sequence[Timed]:
         """Return the versions of a chunk, earliest first."""
@@ -108,16 +108,16 @@ class Chunks:
 
     def remove(self, start: int, key: bytes) -> None:
         """Remove a chunk."""
-        self._session.delete(_name(start, key))
+        self._store.delete(_name(start, key))
 
     def before(self, time: int) -> Iterator[tuple[int, bytes]]:
         """Yield start and key of the chunks that begin before a time."""
-        for name in [name for name, _ in self._session.scan(_CHUNK, _name(time, b""))]:
+        for name in [name for name, _ in self._store.scan(_CHUNK, _name(time, b""))]:
             yield _TIME.unpack_from(name, 1)[0], name[1 + _TIME.size :]
 
     def _read(self, start: int, key: bytes) -> tuple[bytes, list[Timed]]:
         name = _name(start, key)
-        entry = self._session.get(name)
+        entry = self._store.get(name)
         assert entry is not None, "the index names chunks that exist"
         known = self._chunks.get(name)
         if known is not None and known[0] is entry[0]:
@@ -126,7 +126,7 @@ class Chunks:
 
     def _put(self, start: int, key: bytes, data: bytes, versions: list[Timed]) -> None:
         name = _name(start, key)
-        self._session.put(name, (data, start))
+        self._store.put(name, (data, start))
         self._chunks.remember(name, data, versions)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.timed_values import packed, unpacked
 from eosframework.operators.windows.agenda import DATA
 
@@ -46,16 +46,16 @@ _FORMER, _SPANS = b"\x02", b"\x03"
 Get = Callable[[bytes], Entry | None]
 
 
-class Waiting:
+class WaitingRecords:
     """The buffered records of both sides.
 
     Args:
-        session: the transaction of the store, with values of bytes.
+        store: the transaction of the store, with values of bytes.
         slice_ms: the length of a slice.
     """
 
-    def __init__(self, session: StoreSession, slice_ms: int) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, slice_ms: int) -> None:
+        self._store = store
         self._slice_ms = slice_ms
         self._last = LastPiece()
 
@@ -63,11 +63,11 @@ class Waiting:
         """Add a record of one side (0: left)."""
         name, entry = self._place(side, key, time)
         before: bytes = b"" if entry is None else entry[0]
-        self._session.put(name, (before + packed(time, data), time))
+        self._store.put(name, (before + packed(time, data), time))
 
     def between(self, side: int, key: bytes, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Yield the records of a key with `first <= time <= last`; equal times in arrival order."""
-        slice_ms, get = self._slice_ms, self._session.get
+        slice_ms, get = self._slice_ms, self._store.get
         for slice_ in range(first // slice_ms, last // slice_ms + 1):
             for piece in pieces(get, side, slice_, key, slice_ms, (first, last)):
                 for time, data in unpacked(piece):
@@ -78,14 +78,14 @@ class Waiting:
         """Remove slices from `first` to `last`, both inclusive."""
         for kind in (DATA, _FORMER, _SPANS):
             start, end = (kind + SIDES[side] + _TIME.pack(slice_) for slice_ in (first, last + 1))
-            for name, _ in self._session.scan(start, end):
-                self._session.delete(name)
+            for name, _ in self._store.scan(start, end):
+                self._store.delete(name)
 
     def slices(self, side: int) -> Iterator[int]:
         """Yield the slices that have records, with one seek for each."""
         slice_, end = 0, DATA + bytes([SIDES[side][0] + 1])
         while True:
-            found = next(iter(self._session.scan(_name(side, slice_, b""), end)), None)
+            found = next(iter(self._store.scan(_name(side, slice_, b""), end)), None)
             if found is None:
                 return
             slice_ = _TIME.unpack_from(found[0], 2)[0]
@@ -94,7 +94,7 @@ class Waiting:
 
     def _place(self, side: int, key: bytes, time: int) -> tuple[bytes, Entry | None]:
         """Return the name of the first entry with room for a record, and its content."""
-        get, slice_ = self._session.get, time // self._slice_ms
+        get, slice_ = self._store.get, time // self._slice_ms
         name = _name(side, slice_, key)
         entry = get(name)
         if not is_full(entry):

@@ -11,7 +11,7 @@ from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import NEVER
 from eosframework.operators.windows.window_entries import START
 
@@ -28,12 +28,12 @@ class Agenda:
     """The index entries of one store.
 
     Args:
-        session: the transaction of the store.
+        store: the transaction of the store.
         in_memory: the number of entries kept in memory.
     """
 
-    def __init__(self, session: StoreSession, in_memory: int = IN_MEMORY) -> None:
-        self._session = session
+    def __init__(self, store: StoreTransaction, in_memory: int = IN_MEMORY) -> None:
+        self._store = store
         self._in_memory = in_memory
         self._near: list[tuple[int, bytes]] = []
         self._horizon: tuple[int, bytes] | None = None
@@ -41,14 +41,14 @@ class Agenda:
 
     def load(self) -> None:
         """Load the first entries into memory."""
-        found = islice(self._session.scan(INDEX, DATA), self._in_memory)
+        found = islice(self._store.scan(INDEX, DATA), self._in_memory)
         self._near = [(START.unpack_from(key, 1)[0], key[1 + START.size :]) for key, _ in found]
         is_all = len(self._near) < self._in_memory
         self._horizon = None if is_all else self._near[-1]
 
     def add(self, due: int, key: bytes, entry: Entry = _NOTHING) -> None:
         """Note a key for a time, with a value."""
-        self._session.put(_index_key(due, key), entry)
+        self._store.put(_index_key(due, key), entry)
         if self._horizon is not None and (due, key) > self._horizon:
             return
         heappush(self._near, (due, key))
@@ -58,11 +58,11 @@ class Agenda:
 
     def entry(self, due: int, key: bytes) -> Entry | None:
         """Return the value noted with a key for a time."""
-        return self._session.get(_index_key(due, key))
+        return self._store.get(_index_key(due, key))
 
     def change(self, due: int, key: bytes, entry: Entry) -> None:
         """Replace the value noted with a key."""
-        self._session.put(_index_key(due, key), entry)
+        self._store.put(_index_key(due, key), entry)
 
     def first(self) -> tuple[int, bytes] | None:
         """Return the earliest note with its time; None: there is none.
@@ -80,9 +80,9 @@ class Agenda:
 
     def cancel(self, due: int, key: bytes) -> bool:
         """Remove a note, and return whether it existed; it is invalid for `pass_first`."""
-        was_one = self._session.get(_index_key(due, key)) is not None
+        was_one = self._store.get(_index_key(due, key)) is not None
         if was_one:
-            self._session.delete(_index_key(due, key))
+            self._store.delete(_index_key(due, key))
         return was_one
 
     def take_first(self) -> bool:
@@ -99,11 +99,11 @@ class Agenda:
         A note is invalid if it was cancelled, noted twice, or noted by a record that failed. It
         stays in the store until it is cancelled.
         """
-        return self._session.get(_index_key(*heappop(self._near))) is not None
+        return self._store.get(_index_key(*heappop(self._near))) is not None
 
     def remove_first(self) -> None:
         """Remove the earliest note."""
-        self._session.delete(_index_key(*heappop(self._near)))
+        self._store.delete(_index_key(*heappop(self._near)))
 
 
 def _index_key(due: int, key: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 from eosframework.errors import RunError
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.window_entries import MARK_KEY, Mark
 from eosframework.records import WindowResult
 from eosframework.topology.spec.window_spec import Window
@@ -59,7 +59,7 @@ class Alarms:
     ends: Alarm = field(default_factory=Alarm)
 
 
-class Closing(ABC):
+class TimedState(ABC):
     """State of one keyed node in one task that is removed when its time has passed.
 
     Args:
@@ -82,19 +82,19 @@ class Closing(ABC):
         """Remove the state that `now` has passed, and yield the results that this emits."""
 
 
-class TimedOperator(Closing):
+class WindowOperator(TimedState):
     """The windows of one keyed node in one task.
 
     Args:
-        session: the transaction of its store.
+        store: the transaction of its store.
         window: the window that the node declares.
         alarm: set to the time at which a window is due.
     """
 
-    def __init__(self, session: StoreSession, window: Window, alarm: Alarm) -> None:
+    def __init__(self, store: StoreTransaction, window: Window, alarm: Alarm) -> None:
         super().__init__(alarm)
         self.window = window
-        self._session = session
+        self._store = store
         self._floor = 0
 
     @abstractmethod
@@ -127,14 +127,14 @@ class TimedOperator(Closing):
         Raises:
             RunError: the store was made for other windows.
         """
-        mark: Entry | None = self._session.get(MARK_KEY)
+        mark: Entry | None = self._store.get(MARK_KEY)
         signature = self.window.signature
-        if mark is None and next(iter(self._session.scan()), None) is None:
-            self._session.put(MARK_KEY, mark := (Mark(signature), 0))
+        if mark is None and next(iter(self._store.scan()), None) is None:
+            self._store.put(MARK_KEY, mark := (Mark(signature), 0))
         if mark is None or mark[0].signature != signature:
             found = "values without windows" if mark is None else f"{mark[0].signature} ms"
             raise RunError(
-                f"store {self._session.form.store!r} holds {found}, and the topology declares "
+                f"store {self._store.form.store!r} holds {found}, and the topology declares "
                 f"{signature} ms; give the step another store name: store: NAME. The new store "
                 f"begins empty"
             )
@@ -150,5 +150,5 @@ class TimedOperator(Closing):
         now = self.last_close()
         if now > self._floor:
             self._floor = now
-            self._session.put(MARK_KEY, (Mark(self.window.signature), now))
+            self._store.put(MARK_KEY, (Mark(self.window.signature), now))
         return now

@@ -10,15 +10,15 @@ from typing import Any
 from eosframework.errors import KeyTooHot
 from eosframework.operators.folds import Fold
 from eosframework.operators.limits import Limits
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.agenda import DATA, Agenda
-from eosframework.operators.windows.closing import Alarm, Closed, TimedOperator
+from eosframework.operators.windows.closing import Alarm, Closed, WindowOperator
 from eosframework.operators.windows.window_entries import MARK_KEY, Span, SpansFormat
 from eosframework.records import WindowResult
 from eosframework.topology.spec.window_spec import Window
 
 
-class SpanOperator(TimedOperator):
+class SpanOperator(WindowOperator):
     """Keeps the windows of each key sorted by start, and closes and removes them.
 
     Windows close and end in the order of their starts: sessions do not overlap, and sliding windows
@@ -34,7 +34,7 @@ class SpanOperator(TimedOperator):
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         window: Window,
         alarm: Alarm,
         fold: Fold,
@@ -43,12 +43,12 @@ class SpanOperator(TimedOperator):
         *,
         shows_updates: bool,
     ) -> None:
-        super().__init__(session, window, alarm)
+        super().__init__(store, window, alarm)
         self._fold = fold
         self._form = form
         self._limits = limits
         self._shows_updates = shows_updates
-        self._agenda = Agenda(session)
+        self._agenda = Agenda(store)
 
     @abstractmethod
     def closes_at(self, span: Span) -> int:
@@ -75,7 +75,7 @@ class SpanOperator(TimedOperator):
                 spans = yield from self._closed(key, spans, due, now)
             self._agenda.remove_first()
             if noted == due:
-                self._store(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
+                self._put_spans(key, spans[bisect_right(spans, now, key=self.ends_at) :], None)
 
     def _closed(
         self, key: bytes, spans: Sequence[Span], due: int, now: int
@@ -98,15 +98,15 @@ class SpanOperator(TimedOperator):
             is_through = True
         finally:
             if not is_through:
-                self._session.put(DATA + key, (tuple(left), due))
+                self._store.put(DATA + key, (tuple(left), due))
         return left
 
     def changed(self) -> Iterator[Closed]:
         """Yield the windows that the open transaction changed; None for those that it removed."""
-        for store_key, entry in self._session.changed_entries():
+        for store_key, entry in self._store.changed_entries():
             if store_key[:1] != DATA:
                 continue
-            before = self._session.before(store_key)
+            before = self._store.before(store_key)
             old: dict[tuple[int, int], Span] = (
                 {} if before is None else {(s.start, s.end): s for s in before[0]}
             )
@@ -121,19 +121,19 @@ class SpanOperator(TimedOperator):
 
     def last_close(self) -> int:
         """Return the stream time that closes every window of every key."""
-        found = self._session.scan(DATA, MARK_KEY)
+        found = self._store.scan(DATA, MARK_KEY)
         open_ = (self.closes_at(s) for _, (spans, _) in found for s in spans if not s.closed)
         return max(open_, default=0)
 
     def _spans(self, key: bytes) -> tuple[Sequence[Span], int | None]:
         """Return the windows of a key, and the time under which the agenda has it."""
-        entry = self._session.get(DATA + key)
+        entry = self._store.get(DATA + key)
         return ((), None) if entry is None else entry
 
-    def _store(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
+    def _put_spans(self, key: bytes, spans: Sequence[Span], noted: int | None) -> None:
         """Store the windows of a key, and note the key for the first time at which one is due."""
         if not spans:
-            self._session.delete(DATA + key)
+            self._store.delete(DATA + key)
             return
         if len(spans) > self._limits.records:
             raise KeyTooHot(
@@ -145,7 +145,7 @@ class SpanOperator(TimedOperator):
             self._agenda.add(due, key)
             self.alarm.set(due)
             noted = due
-        self._session.put(DATA + key, (tuple(spans), noted))
+        self._store.put(DATA + key, (tuple(spans), noted))
 
     def _first_due(self, spans: Sequence[Span]) -> int:
         """Return the first stream time at which one of these windows is due."""

@@ -42,7 +42,7 @@ class SessionWindows(SpanOperator):
         made: tuple[Span, ...] = ()
         if aggregate is not None:
             made = (Span(start, end, end, False, self._form.encode_value(aggregate)),)
-        self._store(key, (*spans[:first], *made, *spans[behind:]), noted)
+        self._put_spans(key, (*spans[:first], *made, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         replaced = [s for s in near if (s.start, s.end) != (start, end)]

@@ -66,7 +66,7 @@ class SlidingWindows(SpanOperator):
             kept = [
                 s for s in kept if self.ends_at(s) > now or not (s.closed or self._shows_updates)
             ]
-        self._store(key, (*kept, *touched, *spans[behind:]), noted)
+        self._put_spans(key, (*kept, *touched, *spans[behind:]), noted)
         if not self._shows_updates:
             return ()
         return [(self._result(s), s.timestamp) for s in touched if not s.closed]

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from eosframework.operators.folds import Fold
-from eosframework.operators.store_transaction import StoreSession
+from eosframework.operators.store_transaction import StoreTransaction
 from eosframework.operators.windows.closing import Alarm, Closed, Result
 from eosframework.operators.windows.window_entries import START
 from eosframework.operators.windows.window_slices import SlicedOperator
@@ -27,14 +27,14 @@ class AlignedWindows(SlicedOperator):
 
     def __init__(
         self,
-        session: StoreSession,
+        store: StoreTransaction,
         window: Window,
         alarm: Alarm,
         fold: Fold,
         *,
         shows_updates: bool,
     ) -> None:
-        super().__init__(session, window, alarm, window.size_ms + window.grace_ms)
+        super().__init__(store, window, alarm, window.size_ms + window.grace_ms)
         self._fold = fold
         self._size_ms = window.size_ms
         self._every_ms = window.every_ms or window.size_ms
@@ -64,15 +64,15 @@ class AlignedWindows(SlicedOperator):
 
     def changed(self) -> Iterator[Closed]:
         """Yield the windows that the open transaction changed."""
-        for store_key, entry in self._session.changed_entries():
+        for store_key, entry in self._store.changed_entries():
             if entry is not None and len(store_key) >= START.size:
                 start = START.unpack_from(store_key)[0]
                 result = WindowResult(start, start + self._size_ms, entry[0])
                 yield store_key[START.size :], result, entry[1]
 
     def _put(self, store_key: bytes, start: int, value: Any, timestamp: int) -> Result:
-        session = self._session
-        before = session.get(store_key)
+        store = self._store
+        before = store.get(store_key)
         if before is None:
             self._began(start)
             entry = self._fold.first(value), timestamp
@@ -80,7 +80,7 @@ class AlignedWindows(SlicedOperator):
             so_far, latest = before
             entry = self._fold.then(so_far, value), max(timestamp, latest)
         if entry[0] is None:
-            session.delete(store_key)
+            store.delete(store_key)
         else:
-            session.put(store_key, entry)
+            store.put(store_key, entry)
         return entry

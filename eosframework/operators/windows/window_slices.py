@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eosframework.operators.entries import Entry
-from eosframework.operators.store_transaction import StoreSession
-from eosframework.operators.windows.closing import NEVER, Alarm, TimedOperator
+from eosframework.operators.store_transaction import StoreTransaction
+from eosframework.operators.windows.closing import NEVER, Alarm, WindowOperator
 from eosframework.operators.windows.window_entries import MARK_KEY, START
-from eosframework.operators.windows.window_starts import Starts
+from eosframework.operators.windows.window_starts import WindowStarts
 from eosframework.topology.spec.window_spec import Window
 
 
-class SlicedOperator(TimedOperator):
+class SlicedOperator(WindowOperator):
     """Tracks the starts of the windows in its store.
 
     Args:
         lasts_ms: the time from a start for which its entries are needed.
     """
 
-    def __init__(self, session: StoreSession, window: Window, alarm: Alarm, lasts_ms: int) -> None:
-        super().__init__(session, window, alarm)
+    def __init__(
+        self, store: StoreTransaction, window: Window, alarm: Alarm, lasts_ms: int
+    ) -> None:
+        super().__init__(store, window, alarm)
         self._lasts_ms = lasts_ms
-        self._starts = Starts()
+        self._starts = WindowStarts()
 
     def load(self) -> None:
         """Load the starts from the store, with one seek for each."""
         self._starts.clear()
         first = b""
-        while (found := next(iter(self._session.scan(first, MARK_KEY)), None)) is not None:
+        while (found := next(iter(self._store.scan(first, MARK_KEY)), None)) is not None:
             start = START.unpack_from(found[0])[0]
             self._starts.add(start)
             first = START.pack(start + 1)
@@ -55,11 +57,11 @@ class SlicedOperator(TimedOperator):
         # No open start lies between two that have ended, so one scan finds all of them.
         passed = iter(ended)
         current = next(passed)
-        for store_key, entry in self._session.scan(START.pack(current), START.pack(ended[-1] + 1)):
+        for store_key, entry in self._store.scan(START.pack(current), START.pack(ended[-1] + 1)):
             start: int = START.unpack_from(store_key)[0]
             while current < start:
                 self._starts.discard((current,))
                 current = next(passed)
             yield start, store_key[START.size :], entry
-            self._session.delete(store_key)
+            self._store.delete(store_key)
         self._starts.discard(ended)

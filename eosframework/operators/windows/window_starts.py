@@ -8,7 +8,7 @@ from typing import Any
 from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs]
 
 
-class Starts:
+class WindowStarts:
     """A sorted set of numbers; removing the lowest ones costs the same however many it has.
 
     Attributes:

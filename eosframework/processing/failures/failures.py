@@ -27,7 +27,7 @@ from eosframework.processing.failures.failure_headers import (
     HEADER_TOPIC,
     Headers,
 )
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.ports import Message, Output
 from eosframework.records import EARLIEST_OUTPUT_MS
 from eosframework.topology.graph.graph import OnError, Policy
@@ -95,7 +95,7 @@ class FailureHandler:
         Data that the broker rejects is never retried: it would be rejected each time.
         """
         now_ms = round(self._now() * 1000)
-        attempts = message.attempts if isinstance(message, Repeated) else 0
+        attempts = message.attempts if isinstance(message, RetriedRecord) else 0
         left = site.on_error.retry_ms[attempts:]
         topics = self._delays.get(_origin(message)[0], {})
         if left and left[0] in topics and not isinstance(error, DataRejected):
@@ -138,7 +138,7 @@ def _next_attempt(
 ) -> Output:
     """Return a record for a retry topic, in the partition of its task."""
     headers = _said_of(site, message, error, now_ms)
-    if not isinstance(message, Repeated):
+    if not isinstance(message, RetriedRecord):
         headers += [(HEADER_ATTEMPTS, b"1"), (HEADER_FIRST_FAILED, str(now_ms).encode())]
     headers.append((HEADER_DUE, str(now_ms + delay_ms).encode()))
     timestamp, partition = max(message.timestamp()[1], EARLIEST_OUTPUT_MS), message.partition()
@@ -156,7 +156,7 @@ def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) ->
         (HEADER_STEP, site.name.encode()),
         (HEADER_FAILED, str(now_ms).encode()),
     ]
-    if isinstance(message, Repeated):
+    if isinstance(message, RetriedRecord):
         headers.append((HEADER_ATTEMPTS, str(message.attempts + 1).encode()))
         headers.append((HEADER_FIRST_FAILED, message.first_failed_at or str(now_ms).encode()))
         if message.replayed is not None:
@@ -165,7 +165,7 @@ def _said_of(site: Site, message: Message, error: BaseException, now_ms: int) ->
 
 
 def _origin(message: Message) -> tuple[str, int, int]:
-    if isinstance(message, Repeated):
+    if isinstance(message, RetriedRecord):
         return message.origin
     return message.topic(), message.partition(), message.offset()
 

@@ -44,13 +44,13 @@ class LateNotice:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told = 0
+        self._warned = 0
         self._not_before = 0.0
         self._events = structlog.get_logger("eosframework.worker")
 
     def turn(self, count: int) -> None:
         """Warn if the count has grown since the last warning and that is old enough."""
-        if count > self._told and self._clock() >= self._not_before:
-            self._events.warning("late_records", new=count - self._told, all=count)
-            self._told = count
+        if count > self._warned and self._clock() >= self._not_before:
+            self._events.warning("late_records", new=count - self._warned, all=count)
+            self._warned = count
             self._not_before = self._clock() + NOTICE_SECONDS

@@ -21,7 +21,7 @@ MOST_DIGITS = 20
 """A longer number was not written by this framework, whose numbers have 64 bits."""
 
 
-class Repeated:
+class RetriedRecord:
     """A message of a retry or replay topic as its steps see it.
 
     Its headers are those of the original record; the headers added since are available as

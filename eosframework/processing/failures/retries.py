@@ -14,7 +14,7 @@ from typing import cast
 
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.failures.failures import Delays
-from eosframework.processing.failures.retried_record import Repeated
+from eosframework.processing.failures.retried_record import RetriedRecord
 from eosframework.processing.input_queues import (
     BUFFER_RECORDS,
     ArrivalQueue,
@@ -26,7 +26,7 @@ from eosframework.processing.plan import WorkerOptions
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import SubTopology
 
-AGAIN_RECORDS = 100
+RETRY_RECORDS = 100
 """The most due records that are run before other records have their turn."""
 
 Now = Callable[[], float]
@@ -38,7 +38,7 @@ class _Lane:
     """The waiting records of one retry partition, in offset order.
 
     Args:
-        parts: batches of `Repeated` records.
+        parts: batches of `RetriedRecord` records.
         size_bytes: estimated size of all parts.
         due_ms: time at which the first record is due.
     """
@@ -49,7 +49,7 @@ class _Lane:
     due_ms: int = 0
 
 
-class AgainQueue:
+class RetryQueue:
     """A queue that runs due retries in turn with the records of another queue.
 
     Args:
@@ -70,7 +70,7 @@ class AgainQueue:
         if lane is None:
             self._others.add(pending)
             return
-        messages = [Repeated(message) for message in pending.messages]
+        messages = [RetriedRecord(message) for message in pending.messages]
         lane.parts.append(replace(pending, messages=messages))
         lane.records += len(messages)
         lane.size_bytes += pending.size_bytes
@@ -93,7 +93,7 @@ class AgainQueue:
             self._others_next = False
             return self._others.take(limit)
         self._others_next = True
-        return self._take_due(due, min(limit, AGAIN_RECORDS))
+        return self._take_due(due, min(limit, RETRY_RECORDS))
 
     def full(self) -> list[TopicPartition]:
         """Return the partitions with enough waiting records."""
@@ -140,7 +140,7 @@ class AgainQueue:
 
 
 def _due_ms(part: Pending, index: int) -> int:
-    return cast("Repeated", part.messages[index]).due_ms
+    return cast("RetriedRecord", part.messages[index]).due_ms
 
 
 def delays_of(part: SubTopology) -> Delays:
@@ -174,4 +174,4 @@ def task_queue(
     if len(first) > 1:
         times = {p: compiled.sources[p.topic].time_of for p in compiled.in_turn(first)}
         queue = TimestampQueue(times, options.max_task_idle_seconds, clock)
-    return AgainQueue(queue, again, now) if again else queue
+    return RetryQueue(queue, again, now) if again else queue

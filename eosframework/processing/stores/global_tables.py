@@ -73,7 +73,7 @@ class GlobalTables:
             self._begin()
         elif self._ends:
             self._read(self._reading, SLICE_SECONDS)
-            self._tell(self._reading)
+            self._warn_if_blocked(self._reading)
             self._finish()
         else:
             self._read(self._reading, 0.0)
@@ -126,7 +126,7 @@ class GlobalTables:
                 else:
                     rows[key] = value, message.timestamp()[1]
 
-    def _tell(self, reading: ChangelogReading) -> None:
+    def _warn_if_blocked(self, reading: ChangelogReading) -> None:
         """Log once which partitions are blocked, for example by an open transaction."""
         if self._came_at is None or self.clock() - self._came_at < HELD_SECONDS:
             return

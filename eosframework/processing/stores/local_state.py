@@ -8,7 +8,7 @@ from eosframework.operators.limits import Limits
 from eosframework.processing.codegen.compiler import CompiledPart
 from eosframework.processing.stores.global_tables import GlobalTables
 from eosframework.processing.stores.open_state import OpenState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.shared_stores import SharedStores
 from eosframework.processing.stores.standby import Standby
 from eosframework.processing.stores.state_ports import Bounds, StateBackend, StoreIdentity
@@ -36,7 +36,7 @@ class LocalState:
         backend: StateBackend,
         identities: Mapping[str, Sequence[StoreIdentity]],
         partitions: Mapping[str, int],
-        restoring: Restoring,
+        restoring: Restoration,
         shared: SharedStores | None = None,
         global_tables: GlobalTables | None = None,
         storeless: StateBackend | None = None,
@@ -105,7 +105,7 @@ class LocalState:
             self._standby.turn(owned, busy=busy or self.records_left > 0)
 
     def hold_nothing(self, ranges: Bounds) -> bool:
-        """Return whether ranges of partitions contain no record; see `Restoring`."""
+        """Return whether ranges of partitions contain no record; see `Restoration`."""
         return self._restoring.hold_nothing(ranges)
 
     def close(self) -> None:

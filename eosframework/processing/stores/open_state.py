@@ -16,15 +16,15 @@ from typing import Any
 
 from eosframework import failpoints
 from eosframework.errors import RunError
-from eosframework.operators.binding import bind, handler, session_of
+from eosframework.operators.binding import bind, handler, transaction_of
 from eosframework.operators.expiry import Expiring, StreamTime
 from eosframework.operators.joins.join_binding import JoinBinding
 from eosframework.operators.limits import Limits
 from eosframework.operators.operator_ports import WholeTopic
 from eosframework.operators.store_transaction import Journal
-from eosframework.operators.windows.closing import Alarms, TimedOperator
+from eosframework.operators.windows.closing import Alarms, WindowOperator
 from eosframework.processing.codegen.compiler import CompiledPart, Emission
-from eosframework.processing.emitted import Emitted
+from eosframework.processing.emitted import EmittedResult
 from eosframework.processing.failures.late import LateRecords
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.stores.state_ports import TaskStores
@@ -63,7 +63,7 @@ class OpenState:
         """The changelog partition of each store."""
         self.time = StreamTime()
         self._sessions = {
-            name: session_of(store, stores.store(name), self.journal, self.time)
+            name: transaction_of(store, stores.store(name), self.journal, self.time)
             for name, store in declared.items()
         }
         self._expiring = [s for s in self._sessions.values() if isinstance(s, Expiring)]
@@ -72,7 +72,7 @@ class OpenState:
         joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
         self.operators: Sequence[Any] = [
-            one.update if isinstance(one, TimedOperator) else one for one in bound
+            one.update if isinstance(one, WindowOperator) else one for one in bound
         ]
         self.late = LateRecords()
         self.results = LateResults()
@@ -99,7 +99,7 @@ class OpenState:
         if store.window is not None:
             return self.windows.emitted(emission.node)
         return [
-            Emitted(store.changelog, self._partition, key, *entry, store.value)
+            EmittedResult(store.changelog, self._partition, key, *entry, store.value)
             for key, entry in self._sessions[store.name].changed_entries()
             if entry is not None
         ]

@@ -95,7 +95,7 @@ class _Wait:
 
 
 @dataclass(slots=True)
-class Restoring:
+class Restoration:
     """Reads the changelogs of assigned tasks, a slice in each turn.
 
     Args:
@@ -115,7 +115,7 @@ class Restoring:
     _waits: dict[int, _Wait] = field(default_factory=dict[int, _Wait])
     _begun: dict[int, Task] = field(default_factory=dict[int, Task])
     _not_before: float = 0.0
-    _told: tuple[float, int] | None = None
+    _logged: tuple[float, int] | None = None
     """Clock time and remaining records of the last progress event."""
 
     @property
@@ -144,7 +144,7 @@ class Restoring:
         while self._jobs and self.clock() < until:
             for job in list(self._jobs):
                 self._read(job, until - self.clock())
-        self._tell()
+        self._log_progress()
 
     def let_go(self, tasks: Sequence[Task]) -> None:
         """Forget tasks that run from now on.
@@ -301,17 +301,17 @@ class Restoring:
             part.stores.stores.write({part.store: changes}, {part.store: position}, time)
             failpoints.hit("state.during_restore")
 
-    def _tell(self) -> None:
+    def _log_progress(self) -> None:
         """Log the progress at intervals."""
         left, now = self.records_left, self.clock()
-        if left == 0 or self._told is None:
-            self._told = (now, left) if left else None
+        if left == 0 or self._logged is None:
+            self._logged = (now, left) if left else None
             return
-        told_at, left_then = self._told
-        if now - told_at >= EVENT_SECONDS:
-            rate = max(left_then - left, 0) / (now - told_at)
+        logged_at, left_then = self._logged
+        if now - logged_at >= EVENT_SECONDS:
+            rate = max(left_then - left, 0) / (now - logged_at)
             _events().info("restoring", records_left=left, records_per_second=round(rate))
-            self._told = (now, left)
+            self._logged = (now, left)
 
     def _end_if_done(self, job: _Job) -> None:
         if not job.waiting and job in self._jobs:

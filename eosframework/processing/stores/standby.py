@@ -27,7 +27,7 @@ import structlog
 from eosframework.errors import EosError, PositionLost, RunError
 from eosframework.processing.ports import Message
 from eosframework.processing.stores.restoration import start_of
-from eosframework.processing.stores.standby_assignment import Member, keepers
+from eosframework.processing.stores.standby_assignment import Member, standby_members
 from eosframework.processing.stores.state_ports import (
     ChangelogReading,
     Changelogs,
@@ -217,7 +217,9 @@ class Standby:
         return frozenset(
             (name, partition)
             for name, tasks in plan.tasks.items()
-            for partition, chosen in enumerate(keepers(members, tasks, plan.copies, plan.together))
+            for partition, chosen in enumerate(
+                standby_members(members, tasks, plan.copies, plan.together)
+            )
             if any(member.instance == plan.instance for member in chosen)
         )
 
@@ -315,10 +317,10 @@ class Standby:
                 self._give_up(task, str(error))
                 self._open_at = self._clock() + RETRY_SECONDS
             else:
-                self._tell_if_whole(task, copy, reading)
+                self._log_if_complete(task, copy, reading)
         return any(batches.values())
 
-    def _tell_if_whole(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
+    def _log_if_complete(self, task: TaskName, copy: _Copy, reading: ChangelogReading) -> None:
         """Log once that a copy has everything that existed when it was begun."""
         if copy.behind and all(reading.read_to(p) >= end for p, end in copy.behind.items()):
             copy.behind.clear()

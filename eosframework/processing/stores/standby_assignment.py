@@ -44,7 +44,7 @@ def owners(members: Sequence[Member], tasks: int, together: int = 1) -> list[Mem
     return [given[first_of(partition, together)] for partition in range(tasks)]
 
 
-def keepers(
+def standby_members(
     members: Sequence[Member], tasks: int, copies: int, together: int = 1
 ) -> list[list[Member]]:
     """Return the workers that keep copies of each task's stores, by partition.

@@ -26,7 +26,7 @@ refuses the next transaction, and a short batch queued after one in flight keeps
 thread busy (`rd_kafka_toppar_producer_serve`)."""
 
 
-class CommitPace:
+class CommitInterval:
     """The commit interval, stretched where commit rounds take long.
 
     Args:
@@ -44,7 +44,7 @@ class CommitPace:
         self._due = clock() + interval_seconds
         self._recent_seconds = deque([0.0] * RECENT, RECENT)
         self._stretched_rounds = 0
-        self._told_seconds = interval_seconds
+        self._logged_seconds = interval_seconds
 
     @property
     def due(self) -> float:
@@ -78,8 +78,8 @@ class CommitPace:
             self._stretched_rounds = 0
             return None
         self._stretched_rounds += 1
-        if self._stretched_rounds >= LASTING and interval_seconds >= 2 * self._told_seconds:
-            self._told_seconds = interval_seconds
+        if self._stretched_rounds >= LASTING and interval_seconds >= 2 * self._logged_seconds:
+            self._logged_seconds = interval_seconds
             return interval_seconds
         return None
 

@@ -31,9 +31,9 @@ import structlog
 from eosframework.errors import TransactionError
 from eosframework.processing.plan import WorkerCounts, WorkerOptions
 from eosframework.processing.ports import Commit, CommitRound, TransactionalOutputs
-from eosframework.processing.task import Task
-from eosframework.processing.transaction.commit_interval import CommitPace
-from eosframework.processing.transaction.producer_group import Bundle, bundles_of
+from eosframework.processing.task import Task, producer_groups
+from eosframework.processing.transaction.commit_interval import CommitInterval
+from eosframework.processing.transaction.producer_group import ProducerGroup
 from eosframework.processing.transaction.recovery import Recovery
 
 LONGEST_OVERLAP_SECONDS = 0.25
@@ -62,17 +62,17 @@ class CommitRounds:
         self._counts = counts
         self._clock = clock
         self._on_finished = on_finished
-        self._paces = [
-            CommitPace(
+        self._intervals = [
+            CommitInterval(
                 options.commit_interval_seconds, options.transaction_timeout_seconds / 3, clock
             )
             for _ in range(options.commit_turns)
         ]
-        self._paces_in_round: list[CommitPace] = []
+        self._intervals_in_round: list[CommitInterval] = []
         self._round: CommitRound | None = None
         self._began_at = 0.0
         self._is_behind = False
-        self._in_round: list[Bundle] = []
+        self._in_round: list[ProducerGroup[Task]] = []
         self._events = structlog.get_logger("eosframework.worker")
 
     @property
@@ -82,11 +82,11 @@ class CommitRounds:
 
     def holds(self, task: Task) -> bool:
         """Return whether a task is in the current round."""
-        return task.bundle in self._in_round
+        return task.group in self._in_round
 
     def remaining_seconds(self) -> float:
         """Return the time until the next round; 0 when it is due."""
-        return min(pace.remaining_seconds() for pace in self._paces)
+        return min(interval.remaining_seconds() for interval in self._intervals)
 
     def turn(self, tasks: Sequence[Task], *, behind: bool) -> None:
         """Finish the round if its results are there, and begin the due ones, one after the other.
@@ -100,21 +100,22 @@ class CommitRounds:
             RunError: as `settle`.
         """
         self._is_behind = behind
-        bundles = bundles_of(tasks)
+        groups = producer_groups(tasks)
         turns = [
-            (pace, bundles[number :: len(self._paces)]) for number, pace in enumerate(self._paces)
+            (interval, groups[number :: len(self._intervals)])
+            for number, interval in enumerate(self._intervals)
         ]
-        for pace, own in sorted(turns, key=lambda turn: turn[0].due):
+        for interval, own in sorted(turns, key=lambda turn: turn[0].due):
             self._finish_if_done()
-            wanted = pace.is_due() or any(
-                task.wants_commit for bundle in own for task in bundle.tasks
+            wanted = interval.is_due() or any(
+                task.wants_commit for group in own for task in group.tasks
             )
             if not wanted or self._round is not None:
                 continue
             if behind:
-                self._begin(own, [pace])
+                self._begin(own, [interval])
             else:
-                self._begin(bundles, self._paces)
+                self._begin(groups, self._intervals)
         self._finish_if_done()
         if self._round is not None and self._clock() - self._began_at > LONGEST_OVERLAP_SECONDS:
             self.settle(tasks)
@@ -126,7 +127,7 @@ class CommitRounds:
         Tasks that share a producer with one of these commit with it.
         """
         self._finish()
-        self._begin(bundles_of(tasks), self._paces, within_seconds)
+        self._begin(producer_groups(tasks), self._intervals, within_seconds)
         self._finish()
         self._raise_failure(tasks)
 
@@ -139,7 +140,9 @@ class CommitRounds:
             InstanceFenced: a rival with the same identity keeps fencing this worker.
         """
         if self._round is not None:
-            self._begin([b for b in bundles_of(tasks) if b not in self._in_round], self._paces)
+            self._begin(
+                [b for b in producer_groups(tasks) if b not in self._in_round], self._intervals
+            )
             self._finish()
 
     def _finish(self) -> None:
@@ -151,32 +154,32 @@ class CommitRounds:
         self._round, self._in_round = None, []
         # The replacement of a producer is no measure of the next round.
         took_seconds = 0.0 if any(result.recycled for result in results) else round_.took_seconds
-        for pace in self._paces_in_round:
-            if stretched := pace.round_took(took_seconds, behind=self._is_behind):
+        for interval in self._intervals_in_round:
+            if stretched := interval.round_took(took_seconds, behind=self._is_behind):
                 self._events.warning("commit_interval_stretched", seconds=round(stretched, 3))
-        told = list(zip(ready, results, strict=True))
+        outcomes = list(zip(ready, results, strict=True))
         failures: list[Exception] = []
         # Every group gets its result, whatever the result of another causes. Otherwise it would
         # take its transaction for open, and commit it again with the worker's last commit.
-        for bundle, result in told:
+        for group, result in outcomes:
             self._counts.recycles += result.recycled
             try:
-                self._tell(bundle, result.error)
+                self._apply(group, result.error)
             except Exception as error:
                 failures.append(error)
         if failures:
             raise failures[0]
-        self._recovery.recycled([b for b, r in told if r.error is None and r.recycled])
+        self._recovery.recycled([b for b, r in outcomes if r.error is None and r.recycled])
         self._on_finished([t for b in ready for t in b.tasks], round_.took_seconds)
 
-    def _tell(self, bundle: Bundle, error: TransactionError | None) -> None:
+    def _apply(self, group: ProducerGroup[Task], error: TransactionError | None) -> None:
         if error is not None:
-            self._recovery.failed(bundle, error)
+            self._recovery.failed(group, error)
             return
         self._counts.commits += 1
         # If a store rejects the changes, the worker's last commit leaves out the whole group.
-        with bundle.whole():
-            bundle.committed()
+        with group.whole():
+            group.committed()
 
     def _raise_failure(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -189,32 +192,32 @@ class CommitRounds:
 
     def _begin(
         self,
-        bundles: Sequence[Bundle],
-        paces: Sequence[CommitPace],
+        groups: Sequence[ProducerGroup[Task]],
+        intervals: Sequence[CommitInterval],
         within_seconds: float | None = None,
     ) -> None:
         """Collect the parts of the producer groups, and begin the round."""
-        ready: list[Bundle] = []
+        ready: list[ProducerGroup[Task]] = []
         commits: list[Commit] = []
         try:
-            for bundle in bundles:
-                if not bundle.has_open_progress:
+            for group in groups:
+                if not group.has_open_progress:
                     continue
                 try:
-                    commits.append(bundle.commit())
-                    ready.append(bundle)
+                    commits.append(group.commit())
+                    ready.append(group)
                 except TransactionError as error:
-                    self._recovery.failed(bundle, error)
+                    self._recovery.failed(group, error)
         finally:
             # Also if a group ends the worker: the results and changes of the others are in their
             # transactions by now, and a second collection would add them twice.
-            self._start(ready, commits, paces, within_seconds)
+            self._start(ready, commits, intervals, within_seconds)
 
     def _start(
         self,
-        ready: Sequence[Bundle],
+        ready: Sequence[ProducerGroup[Task]],
         commits: Sequence[Commit],
-        paces: Sequence[CommitPace],
+        intervals: Sequence[CommitInterval],
         within_seconds: float | None,
     ) -> None:
         if self._round is not None:
@@ -223,8 +226,8 @@ class CommitRounds:
             self._round = self._outputs.begin_commit(commits, within_seconds)
             self._began_at = self._clock()
         else:
-            for pace in paces:
-                pace.round_took(0.0, behind=self._is_behind)
+            for interval in intervals:
+                interval.round_took(0.0, behind=self._is_behind)
             return
-        self._paces_in_round = [*paces]
+        self._intervals_in_round = [*intervals]
         self._in_round += ready

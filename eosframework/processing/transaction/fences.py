@@ -11,9 +11,10 @@ for ever.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from eosframework.errors import IdExpired, InstanceFenced, TransactionError
-from eosframework.processing.transaction.producer_group import Bundle
+from eosframework.processing.transaction.producer_group import ProducerGroup
 
 FENCES_IN_A_ROW = 3
 """A producer fenced this often without a commit in between has a rival with the same identity."""
@@ -34,11 +35,11 @@ class FenceKind(StrEnum):
     """Another process took the id without being assigned the partition."""
 
 
-def kind_of(bundle: Bundle, error: TransactionError, age_seconds: float) -> FenceKind:
+def kind_of(group: ProducerGroup[Any], error: TransactionError, age_seconds: float) -> FenceKind:
     """Return the cause of a fence `age_seconds` after the transaction began."""
     if isinstance(error, IdExpired):
         return FenceKind.ID_EXPIRED
-    if age_seconds >= bundle.transaction_timeout_seconds:
+    if age_seconds >= group.transaction_timeout_seconds:
         return FenceKind.TRANSACTION_EXPIRED
     return FenceKind.ANOTHER
 
@@ -54,7 +55,7 @@ class FenceHistory:
         self._window_seconds = RIVAL_HEARTBEATS * heartbeat_seconds
         self._rival_fences: list[float] = []
 
-    def add(self, bundle: Bundle, kind: FenceKind, now: float) -> None:
+    def add(self, group: ProducerGroup[Any], kind: FenceKind, now: float) -> None:
         """Count a fence; expiry, however frequent, does not show a rival.
 
         Raises:
@@ -62,14 +63,14 @@ class FenceHistory:
         """
         if kind is not FenceKind.ANOTHER:
             return
-        bundle.fences_in_a_row += 1
+        group.fences_in_a_row += 1
         since = now - self._window_seconds
         self._rival_fences = [at for at in self._rival_fences if at > since] + [now]
         rivals = len(self._rival_fences)
-        if bundle.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
-            count = max(bundle.fences_in_a_row, rivals)
+        if group.fences_in_a_row >= FENCES_IN_A_ROW or rivals >= RIVAL_FENCES:
+            count = max(group.fences_in_a_row, rivals)
             raise InstanceFenced(
-                f"transactional.id {bundle.transactional_id} was taken over {count} times without "
+                f"transactional.id {group.transactional_id} was taken over {count} times without "
                 f"a rebalance: another process uses the same application name. Stop it, or give "
                 f"one of them another name"
             )

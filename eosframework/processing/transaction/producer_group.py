@@ -14,9 +14,9 @@ nothing. Mostly a group is a single task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from eosframework import failpoints
 from eosframework.errors import DataRejected, TransactionError
@@ -24,11 +24,32 @@ from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.task_states import TaskState
 from eosframework.records import TopicPartition
 
-if TYPE_CHECKING:
-    from eosframework.processing.task import Task
+
+class _GroupTask(Protocol):
+    """The part of a task that its producer group uses; see `processing.task.Task`."""
+
+    state: TaskState
+    transaction_timeout_seconds: float
+
+    @property
+    def partitions(self) -> Sequence[TopicPartition]: ...
+    @property
+    def has_open_progress(self) -> bool: ...
+    @property
+    def is_bisecting(self) -> bool: ...
+    def enter(self, state: TaskState) -> None: ...
+    def commit(self) -> Commit: ...
+    def committed(self) -> None: ...
+    def took_effect(self) -> None: ...
+    def reject(self, error: DataRejected) -> None: ...
+    def replay_alone(self) -> None: ...
+    def drop(self) -> None: ...
 
 
-class Bundle:
+T = TypeVar("T", bound=_GroupTask)
+
+
+class ProducerGroup(Generic[T]):
     """One producer and its tasks.
 
     All tasks have the same state at any time: a failure takes all of them out of service.
@@ -40,13 +61,13 @@ class Bundle:
 
     def __init__(self, output: TransactionalOutput, clock: Callable[[], float]) -> None:
         self.output = output
-        self.tasks: list[Task] = []
+        self.tasks: list[T] = []
         self.fences_in_a_row = 0
         self.aborts_in_a_row = 0
         self._clock = clock
         self._began_at: float | None = None
-        self._taking_part: set[Task] = set()
-        self._committing: list[Task] = []
+        self._members: set[T] = set()
+        self._committing: list[T] = []
         self._is_broken = False
 
     @property
@@ -100,21 +121,21 @@ class Bundle:
         for task in self.tasks:
             task.enter(state)
 
-    def takes_part(self, task: Task) -> bool:
+    def takes_part(self, task: T) -> bool:
         """Return whether a task has run something in the open transaction."""
-        return task in self._taking_part
+        return task in self._members
 
-    def is_alone(self, task: Task) -> bool:
+    def is_alone(self, task: T) -> bool:
         """Return whether no other task takes part in the open transaction."""
-        return self._taking_part <= {task}
+        return self._members <= {task}
 
-    def may_run(self, task: Task) -> bool:
+    def may_run(self, task: T) -> bool:
         """Return whether a task may run records now; during a bisection one task runs at a time."""
         if len(self.tasks) == 1:
             return True
-        return next((other for other in self.tasks if other.is_narrowing), task) is task
+        return next((other for other in self.tasks if other.is_bisecting), task) is task
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: T) -> None:
         """Add a task to the transaction, and open it if none is open (step 1).
 
         Raises:
@@ -124,12 +145,12 @@ class Bundle:
             self.output.begin()
             self._began_at = self._clock()
             failpoints.hit("transaction.after_begin")
-        self._taking_part.add(task)
+        self._members.add(task)
 
-    def leave(self, task: Task) -> None:
+    def leave(self, task: T) -> None:
         """Remove a task from the transaction, which is over when the last one leaves."""
-        self._taking_part.discard(task)
-        if not self._taking_part:
+        self._members.discard(task)
+        if not self._members:
             self._began_at = None
 
     def age_seconds(self) -> float:
@@ -162,11 +183,11 @@ class Bundle:
         committing, self._committing = self._committing, []
         for task in committing:
             task.committed()
-        for task in [*self._taking_part]:
+        for task in [*self._members]:
             self.leave(task)
         self.fences_in_a_row = self.aborts_in_a_row = 0
 
-    def took_effect(self, tasks: Iterable[Task]) -> None:
+    def took_effect(self, tasks: Iterable[T]) -> None:
         """Note that the transaction that was dropped last turned out to be committed.
 
         Args:
@@ -193,8 +214,3 @@ class Bundle:
         """Discard the open transaction and all pending records."""
         for task in self.tasks:
             task.drop()
-
-
-def bundles_of(tasks: Iterable[Task]) -> list[Bundle]:
-    """Return the producer groups of some tasks, each once."""
-    return list(dict.fromkeys(task.bundle for task in tasks))

@@ -29,7 +29,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedTransaction:
     """A transaction that the broker rejected.
 
     Args:
@@ -55,7 +55,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class Bisection:
     """The size limit of transactions, and the positions up to which it holds.
 
     Args:
@@ -71,7 +71,7 @@ class Narrowing:
     trial: Trial | None = None
 
     @classmethod
-    def after(cls, earlier: Narrowing | None, refused: Refused) -> Narrowing:
+    def after(cls, earlier: Bisection | None, refused: RejectedTransaction) -> Bisection:
         """Return the next smaller attempt after a transaction was rejected.
 
         Raises:
@@ -101,7 +101,7 @@ class Narrowing:
         return cls(1, until, Culprit(partition, offset, refused.error))
 
     @classmethod
-    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Narrowing:
+    def to(cls, records: int, positions: Mapping[TopicPartition, int]) -> Bisection:
         """Return a limit of so many records, but at least one, up to positions."""
         return cls(max(1, records), dict(positions))
 
@@ -118,11 +118,11 @@ class Narrowing:
         """Return whether a transaction of `records` must be committed now."""
         return records >= self.limit
 
-    def widened(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
+    def widened(self, positions: Mapping[TopicPartition, int]) -> Bisection | None:
         """Return the limit after a commit: twice as many records; None once all is committed."""
-        return Narrowing(self.limit * 2, self.until).left(positions)
+        return Bisection(self.limit * 2, self.until).left(positions)
 
-    def left(self, positions: Mapping[TopicPartition, int]) -> Narrowing | None:
+    def left(self, positions: Mapping[TopicPartition, int]) -> Bisection | None:
         """Return the limit at committed positions; None: it has ended."""
         reached = all(positions.get(p, 0) >= offset for p, offset in self.until.items())
         return None if reached and not self.is_of_clock else self
@@ -138,7 +138,7 @@ class Narrowing:
         return self.trial if self.trial is not None and self.trial.record == record else None
 
 
-def _next_trial(refused: Refused) -> Trial | None:
+def _next_trial(refused: RejectedTransaction) -> Trial | None:
     """Return the next trial; None: no result is at fault.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What batch operators do to records: what the same steps would do one by one."""
+"""Batch operators give the same results as the same steps for single records."""
 
 from __future__ import annotations
 

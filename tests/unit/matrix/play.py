@@ -16,7 +16,7 @@ from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_part
 from eosframework.processing.plan import Plan, WorkerOptions
 from eosframework.processing.stores.local_state import LocalState
-from eosframework.processing.stores.restoration import Restoring
+from eosframework.processing.stores.restoration import Restoration
 from eosframework.processing.stores.state_ports import StoreIdentity
 from eosframework.processing.worker import Worker
 from eosframework.topology.dsl.builder import Topology
@@ -245,7 +245,7 @@ def _worker(
         part.name: [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
         for part in graph.sub_topologies
     }
-    restoring = Restoring(
+    restoring = Restoration(
         PlannedChangelogs(log, faults), float("inf"), clock=lambda: log.now, now=lambda: log.now
     )
     state = LocalState(machine, stores, world.counts, restoring)

@@ -152,7 +152,7 @@ class Bench:
         self.sent += [Sent(*record, len(self.sent) + i) for i, record in enumerate(records)]
 
     def run(self, count: int | None = None) -> None:
-        """Run what is in the input behind the position, or so many records of it."""
+        """Run the input from the position on, or some records of it."""
         first = self.task.positions[INPUT]
         messages = self.sent[first:] if count is None else self.sent[first : first + count]
         if messages:
@@ -160,7 +160,7 @@ class Bench:
             self.task.run(until=float("inf"))
 
     def commit(self) -> None:
-        """Commit what was run; a failure of the task comes out behind it, as in the worker."""
+        """Commit, and raise the failure of the task afterwards, as the worker does."""
         if not self.task.has_progress:
             self.raise_failure()
             return
