@@ -1,4 +1,4 @@
-"""336,776 real flights as JSON records, and a few that are broken on purpose."""
+"""336,776 real flights as JSON records, and a few broken on purpose."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FlightRecord = tuple[bytes, bytes, int]
 
 
 class Flights:
-    """The flights in the order of the table; iterating gives records to feed.
+    """The flights in the order of the table; iterating yields records to feed.
 
     Args:
-        limit: how many flights, from the first. None: all.
-        seed: decides which records are broken, and how.
+        limit: number of flights, from the first. None: all.
+        seed: selects the broken records, and how they are broken.
     """
 
     def __init__(self, limit: int | None, seed: int) -> None:
@@ -53,7 +53,7 @@ def _record(flight: dict[str, Any], value: bytes) -> FlightRecord:
 
 
 def _broken(flight: dict[str, Any], chance: random.Random) -> bytes:
-    """Return the flight as something that the topology cannot process."""
+    """Return the flight in a form that the topology cannot process."""
     if chance.random() < 0.5:
         return orjson.dumps(flight)[: chance.randrange(1, 60)]
     return orjson.dumps({name: value for name, value in flight.items() if name != "time_hour"})

@@ -1,7 +1,7 @@
-"""What the topology with the joins reads: flights as they landed, and tables to look things up in.
+"""Inputs of the topology with joins: flights as they landed, and tables for lookups.
 
-The tables have to be in their topics before the flights are processed: a flight meets what is
-there. Each function gives records to feed, in order.
+The tables must be in their topics before the flights are processed. Each function returns records
+to feed, in order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ FedRecord = tuple[bytes, bytes, int]
 MONTHS = range(1, 13)
 
 TABLES_SINCE = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp()) * 1000
-"""Timestamp of rows that have no time: before all flights."""
+"""Timestamp of table rows without a time: before all flights."""
 
 
 def landed(months: Container[int] = MONTHS) -> list[FedRecord]:
     """Return flights by airline, in the order in which they became known.
 
-    A flight becomes known when it lands. Its event time is its scheduled departure, so the order
-    is no order of event times: a flight to California that was late comes behind others that were
-    to leave half a day after it. One that was cancelled becomes known when it should have left,
-    and one that was diverted when it did. The record's timestamp is this time.
+    A flight becomes known when it lands. Its event time is its scheduled departure, so event times
+    are out of order: a delayed flight to California follows others scheduled half a day after it. A
+    cancelled flight becomes known at its scheduled departure, and a diverted one at its departure.
+    The record's timestamp is this time.
     """
     flights = (row for row in rows_of("flights") if row["month"] in months)
     found = [_record(row, "carrier", known_at(row)) for row in flights]
@@ -37,7 +37,7 @@ def landed(months: Container[int] = MONTHS) -> list[FedRecord]:
 
 
 def weather(months: Container[int] = MONTHS) -> list[FedRecord]:
-    """Return hourly observations by airport, in the order of their times."""
+    """Return hourly observations by airport, by time."""
     observed = (row for row in rows_of("weather") if row["month"] in months)
     found = [_record(row, "origin", _milliseconds(row["time_hour"])) for row in observed]
     found.sort(key=lambda record: record[2])
@@ -66,11 +66,11 @@ FEEDS: Mapping[str, Callable[[Container[int]], Iterable[FedRecord]]] = {
     "weather": weather,
     "flights.landed": landed,
 }
-"""By topic, tables first: what it takes for the flights of some months."""
+"""By topic, tables first: the inputs for the flights of some months."""
 
 
 def known_at(flight: Row) -> int:
-    """Return when a flight became known, in milliseconds since the epoch; see `landed`."""
+    """Return the time when a flight became known, in milliseconds since the epoch; see `landed`."""
     minutes = flight["minute"] + (flight["dep_delay"] or 0) + (flight["air_time"] or 0)
     return _milliseconds(flight["time_hour"]) + minutes * 60_000
 

@@ -1,11 +1,11 @@
-"""The demo from its first line to its verdict.
+"""The flights demo from its first line to its verdict.
 
-1. start a real broker in a directory of its own, and create the topics
+1. start a real broker in its own directory, and create the topics
 2. start the witness: a `read_committed` reader that runs until the end
 3. start two workers under their supervisor
 4. feed the flights, and meanwhile kill workers at random moments
 5. wait until the last flight is committed, and stop the workers
-6. compare what the witness saw with what is there, and audit
+6. compare the records that the witness saw with the current ones, and audit
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CATCH_UP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo is to do.
+    """The parameters of the demo.
 
     Args:
-        kills: how many workers to kill.
-        records_per_second: how fast to feed.
-        seed: decides which records are broken, who is killed, and when.
-        flights: how many of them. None: all.
-        keep: leave the broker up.
+        kills: number of workers to kill.
+        records_per_second: feed rate.
+        seed: selects broken records, and the kills.
+        flights: number of flights. None: all.
+        keep: leave the broker running.
     """
 
     kills: int
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended."""
+    """The result of the demo."""
 
     verdict: Verdict
     planned_kills: int
@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, doubled, reordered or torn, for anybody, at any time."""
+        """True if no record was ever lost, duplicated, reordered or torn, for any reader."""
         return (
             self.verdict.clean
             and not self.differences
@@ -87,11 +87,11 @@ class Outcome:
 
 
 def run_demo(plan: Plan, console: Console) -> Outcome:
-    """Run the demo and tell it on `console`; nothing is left running, however it ends.
+    """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
         ComponentFailed: the broker or the workers ended by themselves.
-        RunError: the workers did not get through the input.
+        RunError: the workers did not process the input in time.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
     story = Story(console)
@@ -168,7 +168,7 @@ class _Demo:
         )
 
     def _kill(self, workers: Workers) -> None:
-        """Kill one worker, or none as long as each of them is still taking over."""
+        """Kill one worker, or none while each of them is starting."""
         if (kill := workers.kill_one(self._chance)) is not None:
             self._kills += 1
             self._story.say(f"kill {self._kills} of {self._plan.kills}: {kill}", style="red")
@@ -183,7 +183,7 @@ class _Demo:
         bars.show(fed, self._processed, witness.records)
 
     def _catch_up(self, workers: Workers, witness: Witness, bars: Bars) -> None:
-        """Wait until the position behind the last record of every partition is committed."""
+        """Wait until the end offset of every input partition is committed."""
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while self._processed < len(self._flights):
             if time.monotonic() > deadline:

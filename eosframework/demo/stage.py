@@ -1,4 +1,4 @@
-"""What every demo stands on: a real broker in a directory of its own, and a way to stop."""
+"""The common ground of the demos: a real broker in its own directory, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BROKER = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a demo takes place.
+    """The environment of a demo.
 
     Args:
-        directory: takes data and logs.
-        keep: servers stay up behind it.
-        stopping: whether somebody asked to stop.
-        cleanup: what is to be done in the end, last first.
+        directory: of data and logs.
+        keep: servers outlive the demo.
+        stopping: set by SIGINT and SIGTERM.
+        cleanup: actions at the end, last first.
     """
 
     story: Story
@@ -46,11 +46,11 @@ class Stage:
 
     @property
     def settings(self) -> KafkaSettings:
-        """How to reach the broker."""
+        """Connection to the broker."""
         return KafkaSettings(bootstrap_servers=self.cluster.bootstrap_servers)
 
     def start_kafka(self, name: str) -> KafkaCluster:
-        """Start another broker, with the same life as the first.
+        """Start another broker, with the lifetime of the first.
 
         Raises:
             ComponentFailed: it did not start.
@@ -58,7 +58,7 @@ class Stage:
         return _start_kafka(self.directory / name, self.story, self.cleanup, keep=self.keep)
 
     def create_topics(self, topics: list[str]) -> None:
-        """Create topics, and say so."""
+        """Create topics, and report it."""
         wanted = [TopicToCreate(topic, PARTITIONS) for topic in topics]
         ClusterAdmin(self.settings).create_topics(wanted)
         self.story.say(f"topics with {PARTITIONS} partitions each: {', '.join(topics)}")
@@ -66,12 +66,12 @@ class Stage:
 
 @contextmanager
 def open_stage(story: Story, title: str, *, keep: bool) -> Generator[Stage]:
-    """Start a broker for the length of the block; nothing is left running, however it ends.
+    """Start a broker for the block; afterwards no process is left running, whatever the outcome.
 
     Args:
-        story: where it is told.
-        title: what the demo is about.
-        keep: leave the broker up, and say how to stop it.
+        story: output of the demo.
+        title: of the demo.
+        keep: leave the broker running, and print the command that stops it.
 
     Raises:
         ComponentFailed: the broker did not start.

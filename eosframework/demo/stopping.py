@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM, noticed between two steps and never inside one.
+"""Ctrl-C and SIGTERM, noticed only between two steps.
 
-An exception out of a signal handler, raised while librdkafka serves callbacks, is lost there.
+librdkafka loses an exception that a signal handler raises while it serves callbacks.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """Whether somebody asked to stop."""
+    """Records a request to stop."""
 
     def __init__(self) -> None:
         self._asked = False
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Take note of SIGINT and SIGTERM for the length of the block."""
+        """Record SIGINT and SIGTERM during the block."""
 
         def ask(number: int, frame: FrameType | None) -> None:
             self._asked = True
@@ -34,10 +34,10 @@ class Stopping:
                 signal.signal(number, handler)
 
     def check(self) -> None:
-        """Return if nobody asked to stop.
+        """Return if no request to stop came.
 
         Raises:
-            KeyboardInterrupt: somebody did.
+            KeyboardInterrupt: one came.
         """
         if self._asked:
             raise KeyboardInterrupt

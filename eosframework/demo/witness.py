@@ -1,7 +1,6 @@
-"""A `read_committed` reader that runs all the time, while transactions abort around it.
+"""The witness: a `read_committed` reader that runs all the time, while transactions abort.
 
-What it saw when everything happened must be what a reader sees in the end: record for record,
-at the same offsets.
+It must have seen the same records at the same offsets as a reader at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ FINISH_SECONDS = 20.0
 
 @dataclass(slots=True)
 class Seen:
-    """What was read of one partition: how much, how far, and a fingerprint of all of it."""
+    """The records read from one partition: number, last offset, and a fingerprint."""
 
     records: int = 0
     last_offset: int = -1
     chain: Any = field(default_factory=lambda: blake2b(digest_size=16))
 
     def add(self, topic: str, messages: Sequence[Message]) -> None:
-        """Take the next messages of the partition."""
+        """Add the next messages of the partition."""
         for message in messages:
             digest = digest_of(
                 topic,
@@ -48,12 +47,12 @@ class Seen:
 
     @property
     def fingerprint(self) -> tuple[int, int, bytes]:
-        """The same exactly for the same records at the same offsets."""
+        """Equal for equal records at equal offsets."""
         return self.records, self.last_offset, self.chain.digest()
 
 
 class Witness:
-    """Reads partitions on a thread of its own from `start` to `finish`."""
+    """Reads partitions on its own thread from `start` to `stop`."""
 
     def __init__(self, settings: KafkaSettings, partitions: Iterable[TopicPartition]) -> None:
         self._settings = settings
@@ -64,18 +63,18 @@ class Witness:
 
     @property
     def records(self) -> int:
-        """How many records were seen so far."""
+        """Number of records seen so far."""
         return sum(seen.records for seen in self._seen.values())
 
     def records_by_topic(self) -> dict[str, int]:
-        """Return how many records of each topic were seen so far."""
+        """Return the number of records seen so far, by topic."""
         counts: Counter[str] = Counter()
         for partition, seen in self._seen.items():
             counts[partition.topic] += seen.records
         return dict(counts)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,7 +90,7 @@ class Witness:
             ends: the whole of each partition.
 
         Returns:
-            One line for each partition that looked otherwise while it was written.
+            One line for each partition that differs from the records seen live.
         """
         final = {partition: Seen() for partition in self._seen}
         for partition, messages in read_ranges(self._settings, ends):

@@ -1,4 +1,4 @@
-"""What speaks against a cutover; each rule is a pure function of what cluster and registry say."""
+"""Reasons against a cutover; each rule is a pure function of cluster and control topic."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 
 NAMED = 5
-"""How many tasks a message names."""
+"""Number of tasks that a message lists."""
 
 
 def live_positions(graph: Graph, state: JobState) -> list[Position]:
-    """Return where live workers go on in every source partition of a complete job.
+    """Return the start of live workers in every source partition of a complete job.
 
-    A topic of the application's own goes on at its fixed end; one for which files stand where the
-    job says that its first live record is. What a later topology has besides is left out.
+    An internal topic resumes at its fixed end; a topic replaced by files at the job's live start.
+    Sources added to the topology later are left out.
     """
     return [
         Position(source.topic, number, end, progress.metadata)
@@ -33,14 +33,14 @@ def live_positions(graph: Graph, state: JobState) -> list[Position]:
 
 
 def range_ends(state: JobState, topic: str) -> tuple[int, ...]:
-    """Return behind which offset of each partition the job has read a topic; empty: not at all."""
+    """Return the end of the job's range in each partition of a topic; empty: not read."""
     if topic in state.job.own_starts:
         return state.ends.get(topic, ())
     return tuple(one.end for one in state.job.ranges.get(topic, ()))
 
 
 def refuse_suffix(job: Job) -> None:
-    """Raise if a job fills topics beside the live ones."""
+    """Raise if a job writes suffixed topics and tables."""
     if job.suffix is not None:
         raise ConfigurationError(
             f"job {job.name!r} fills topics and tables with the suffix {job.suffix!r}, beside the "
@@ -50,7 +50,7 @@ def refuse_suffix(job: Job) -> None:
 
 
 def refuse_another_topology(graph: Graph, job: Job) -> None:
-    """Raise if live workers would go on with another topology than the job's."""
+    """Raise if live workers would run another topology than the job."""
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise StartRefused(
             f"job {job.name!r} ran another topology: {', '.join(changed)} changed since, so live "
@@ -60,7 +60,7 @@ def refuse_another_topology(graph: Graph, job: Job) -> None:
 
 
 def refuse_incomplete(graph: Graph, state: JobState, topics: Mapping[str, TopicFacts]) -> None:
-    """Raise unless everything that live workers would read was read to the end of its range."""
+    """Raise unless the job has processed every source of the live workers to its end."""
     name = state.job.name
     for topic, topic_id in sorted(state.job.topic_ids.items()):
         found = topics[topic]
@@ -84,7 +84,7 @@ def refuse_incomplete(graph: Graph, state: JobState, topics: Mapping[str, TopicF
 
 
 def incomplete(graph: Graph, state: JobState) -> Iterator[str]:
-    """Give what a job has not processed yet, in words."""
+    """Yield descriptions of unfinished work."""
     for part in graph.sub_topologies:
         for source in part.sources:
             ends = range_ends(state, source.topic)
@@ -105,8 +105,8 @@ def refuse_members(group: str, facts: GroupFacts, instance: str) -> None:
 
     Args:
         group: its name.
-        facts: what the coordinator says.
-        instance: of the cutover, which may be a member that was killed.
+        facts: the coordinator's description of the group.
+        instance: of the cutover, which may be left in the group by a killed one.
     """
     others = [one for one in facts.instances if one != instance]
     if others:
@@ -122,7 +122,7 @@ def refuse_positions(
     committed: Sequence[Position],
     registered: Registered,
 ) -> None:
-    """Raise if an application has processed something live, from which nothing could go on."""
+    """Raise if an application has processed records live."""
     targets = {position.topic_partition: position.offset for position in wanted}
     for position in sorted(committed, key=lambda p: p.topic_partition):
         partition = position.topic_partition
@@ -145,7 +145,7 @@ def refuse_outside_log(
     *,
     accept_lost: bool,
 ) -> None:
-    """Raise if the next record to process is not in the log any more, or the log is another."""
+    """Raise if the next record to process was deleted, or the log is another one."""
     for position in positions:
         partition, offset = position.topic_partition, position.offset
         assert offset is not None, "a range has an end"
@@ -167,7 +167,7 @@ def refuse_outside_log(
 def lost_ranges(
     positions: Sequence[Position], bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return, by partition, from which offset to before which one records are gone."""
+    """Return the ranges of deleted records, by partition."""
     return {
         position.topic_partition: (position.offset, first)
         for position in positions

@@ -1,10 +1,10 @@
-"""What a job wrote beside the live topics and tables against what live processing has there.
+"""Compares a job's suffixed output with the live topics and tables.
 
-The same range means event times: from the earliest to the latest that the job's tasks have seen.
-Where a source takes times from a function, the earliest is that of what the job wrote. Live may
-have records with such times from behind the range; they show as differences. Windows that the range
-cuts, because they began before it or were open at its end, are counted apart where they differ.
-Tables know no event times: they are compared whole, or where a condition holds.
+The range of the comparison is one of event times: from the earliest to the latest that the job's
+tasks have seen. Where a source takes times from a function, the earliest is that of the job's
+output. Live topics may have records with such times after the range; they show as differences.
+Windows cut by the range, because they began before it or were open at its end, are counted
+separately if they differ. Tables have no event times: they are compared whole, or by a condition.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What was compared, and what came of it.
+    """The result of a comparison.
 
     Args:
         times: the range.
-        topics: by the name of the live one.
-        tables: likewise.
-        notes: what was not compared, and why.
+        topics: by name of the live topic.
+        tables: by name of the live table.
+        notes: outputs that were not compared, with the reason.
     """
 
     job: Job
@@ -64,12 +64,12 @@ class Diff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
+        """True without differences."""
         return not any(sum(one.only) for one in (*self.topics.values(), *self.tables.values()))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing to compare."""
+        """True if there was nothing to compare."""
         counts = [sum(one.records) for one in self.topics.values()]
         return not sum((*counts, *(sum(one.rows) for one in self.tables.values())))
 
@@ -85,20 +85,20 @@ def compare(
     where: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Diff:
-    """Compare what a complete job wrote with what live processing has.
+    """Compare a complete job's output with the live one.
 
     Args:
-        spark: returns a session of ours; called where there are topics to compare.
+        spark: returns a session of the backfill; called only if there are topics to compare.
         app: the live topology.
         settings: of both.
         name: of the job.
         suffix: of the job.
-        how: in which way topics are compared.
+        how: options for topics.
         where: a condition in SQL on the rows of tables.
         options: for Spark's Kafka client.
 
     Raises:
-        ConfigurationError: there is no such job, it is not complete, or a topic does not exist.
+        ConfigurationError: the job does not exist or is incomplete, or a topic does not exist.
         DatabaseRefused: a table does not exist or may not be read.
     """
     admin = ClusterAdmin(settings.kafka)
@@ -145,7 +145,7 @@ def _job(
 def lazy_session(
     master: str | None, options: Mapping[str, str]
 ) -> Generator[Callable[[], SparkSession]]:
-    """Give what starts Spark when it is first called; it is stopped after the block."""
+    """Yield a function that starts Spark when first called; Spark stops after the block."""
     from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
     from eosframework.backfill.spark.spark_session import spark_session
 
@@ -167,7 +167,7 @@ def lazy_session(
 def _topics(
     app: LoadedApp, suffix: str, admin: ClusterAdmin
 ) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Return the topics that are compared, with the number of partitions of either side."""
+    """Return the topics to compare, with the numbers of partitions of both sides."""
     names = sorted(written_topics(app.spec))
     facts = admin.describe_topics([*names, *(suffixed(name, suffix) for name in names)])
     kinds = admin.topic_setting(facts, "message.timestamp.type")
@@ -220,7 +220,7 @@ def _tables(
     )
     if not tables:
         return {}
-    # Whoever fills no tables needs no driver of a database.
+    # Imported here: without table sinks no database driver is needed.
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_comparison import compare_tables
 

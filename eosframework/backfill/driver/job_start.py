@@ -1,10 +1,10 @@
-"""How a job starts: what it reads is fixed and written down before anything is processed.
+"""The start of a job: its input is fixed and recorded before anything is processed.
 
 1. refuse an application that cannot start live either, as a worker does
-2. a job that is there already: refuse another topology or range under its name, and go on
+2. for an existing job: refuse another topology or range under its name, and resume
 3. resolve the ranges, fix their ends, list the files
-4. of an application that keeps state: refuse one that runs, fence its ids, refuse one that has any
-5. write the job, unless another driver has meanwhile
+4. for a stateful application: refuse running workers, fence its ids, refuse existing state
+5. write the job, unless another driver has done so meanwhile
 
 A crash before 5 leaves nothing, and the next start fixes its own ends.
 """
@@ -39,13 +39,13 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 SCHEMAS_PATIENCE_SECONDS = 60.0
-"""How long a record waits on an executor for a schema registry that is away."""
+"""Longest wait of a record on an executor for an unavailable schema registry."""
 
 SPLIT_BYTES = 64 * 1024 * 1024
-"""How files are cut, so that a row has the same number whenever they are read."""
+"""Size of file splits; fixed, so that a row has the same number in each read."""
 
 Pin = Callable[[FileRequest], tuple[PinnedFile, ...]]
-"""Lists the files that a request means, sorted."""
+"""Lists the files of a request, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Started:
 
     Args:
         facts: of the cluster.
-        stages: in the order in which they run.
-        tasks: how many each sub-topology has.
+        stages: in execution order.
+        tasks: number of tasks by sub-topology.
     """
 
     graph: Graph
@@ -71,21 +71,21 @@ class Started:
 def start(
     graph: Graph, settings: Settings, name: str, request: Request, admin: ClusterAdmin, pin: Pin
 ) -> Started:
-    """Start a job, or take up one that was started before.
+    """Start a job, or resume an existing one.
 
     Args:
-        graph: of the application, with the suffix of what it writes.
+        graph: of the application, with the suffix in the names of its outputs.
         settings: of its workers.
         name: of the job.
-        request: what to read.
-        admin: asks the cluster.
+        request: the user's input ranges and files.
+        admin: admin client of the cluster.
         pin: lists files.
 
     Raises:
         StartRefused: a worker could not start either, or the application has state already.
-        ConfigurationError: the range cannot be had, or the job was started with another one or
+        ConfigurationError: the range is not available, or the job was started with another one or
             by another topology.
-        DatabaseUnusable: tables are to be filled, and the database cannot be asked.
+        DatabaseUnusable: there are table sinks, and the database cannot be queried.
     """
     registry = Registry(
         graph.application,
@@ -100,10 +100,10 @@ def start(
     open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
-    state = log.watch() or log.read()  # where it is to be seen, nothing in doubt is waited for
+    state = log.watch() or log.read()  # a visible job needs no wait for open transactions
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
-        stages(graph, tasks, job.files)  # refused before the job is there
+        stages(graph, tasks, job.files)  # cycles are refused before the job exists
         _refuse_running(graph, settings, facts, admin, registry)
         state = register(job, log, settings)
     _refuse_another(state.job, graph, request, facts)
@@ -113,9 +113,9 @@ def start(
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
-    """Check what only the last stage needs; a job may take hours until then."""
+    """Check the requirements of the last stage now; the job may take hours until then."""
     if graph.persisters:
-        # Whoever fills no tables needs no driver of a database.
+        # Imported here: without table sinks no database driver is needed.
         from eosframework.runtime.table_writer import require_tables
 
         require_tables(graph, settings)
@@ -178,10 +178,10 @@ def _fixed(request: FileRequest, partitions: int, pin: Pin) -> Files:
 def _live_starts(
     topics: Mapping[str, int], live_from: Sequence[str], admin: ClusterAdmin
 ) -> dict[str, tuple[OffsetRange, ...]]:
-    """Return where live workers are to begin in topics for which files stand.
+    """Return the starts of live workers in topics replaced by files.
 
     Raises:
-        ConfigurationError: one of them holds records, and nobody said which are in the files.
+        ConfigurationError: such a topic has records, and `--live-from` is missing.
     """
     if not topics:
         return {}
@@ -226,7 +226,7 @@ def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]
 
 
 def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> None:
-    """Raise if what is to be continued is not what was started."""
+    """Raise if the job to resume was started differently."""
     how = (
         f"a job goes on as it was started; give another name to --job to start a new one, or go "
         f"back to what {job.name!r} was started with"
@@ -253,10 +253,10 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
 def _refuse_running(
     graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: Registry
 ) -> None:
-    """Raise if an application that remembers has something to remember already.
+    """Raise if a stateful application has workers or state already.
 
-    A worker that sleeps in front of its EndTxn would add to the state that the job fills, so it is
-    fenced before anything is looked at.
+    A worker paused before its EndTxn would add to the state that the job fills, so it is fenced
+    before the state is read.
     """
     name = graph.application
     own = {source.topic for part in graph.sub_topologies for source in part.sources}

@@ -1,12 +1,12 @@
-"""What attempts of a driver that died left open in the registry is ended, so that all is decided.
+"""Ends transactions that attempts of a dead driver left open on the control topic.
 
-    L1. wait a moment: a commit of an attempt that is well is decided soon
-    L2. find the tasks of which something is not decided
-    L3. init their ids, as the attempts that follow would do anyway
+    L1. wait briefly: a healthy attempt's commit is decided soon
+    L2. find the tasks with undecided entries
+    L3. init their ids, as the following attempts would do anyway
 
-Until it is decided nobody may trust the registry, and the brokers would end it only when it
-outlasts its timeout. Attempts end what was left of their own task, and then wait for what was left
-of others, whose turn may come much later.
+Until all transactions are decided no reader may rely on the control topic, and the brokers end them
+only after their timeout. An attempt ends the leftovers of its own task only, and would wait for
+those of other tasks, which may run much later.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from eosframework.kafka.worker_clients import producers
 from eosframework.txnid import TransactionalId
 
 DECIDED_SECONDS = 2.0
-"""How long a commit of an attempt that is well may take before it counts as left."""
+"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
 
 
 def end_leftovers(
     log: JobLog, application: str, settings: Settings, decided_seconds: float = DECIDED_SECONDS
 ) -> list[str]:
-    """End what is open in the registry of a job's tasks, and return their ids.
+    """End open transactions of a job's tasks on the control topic, and return their ids.
 
     Args:
         log: of the job.
-        application: whose job it is.
-        settings: how to reach the cluster.
-        decided_seconds: how long is waited for what is open.
+        application: owner of the job.
+        settings: connection to the cluster.
+        decided_seconds: wait for open transactions.
 
     Raises:
-        ClusterUnreachable: nobody answered.
+        ClusterUnreachable: the cluster did not answer.
     """
     if log.is_decided(decided_seconds):
         return []
@@ -51,7 +51,8 @@ def end_leftovers(
     try:
         outputs.close(outputs.open(ids))
     except TransactionError as error:
-        events.warning("leftovers_not_ended", error=str(error))  # then they are waited for
+        # The stages then wait until the brokers end them.
+        events.warning("leftovers_not_ended", error=str(error))
     finally:
         outputs.stop()
     return ids

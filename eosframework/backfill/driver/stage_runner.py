@@ -1,14 +1,14 @@
-"""Runs a started job: a Spark job for each stage, and what follows once its tasks are through.
+"""Runs a started job: a Spark job for each stage, and the work after its tasks.
 
     R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
-        rows that Spark sorted
-    R2. of the latter, tasks that have no row are completed, so that each has a position
-    R3. ends of own topics are written down, once everything that writes them is complete
-    R4. rows go to their tables
+        rows sorted by Spark
+    R2. in the latter case, complete tasks without rows, so that each task has a position
+    R3. record the ends of internal topics, once all tasks that write them are complete
+    R4. write rows to their tables
 
-Nothing is kept in this process that the registry does not have. It may be killed at any time, and
-the next start goes on. Spark's own calls run on a thread, so that the main one shows how far the
-tasks are and can be interrupted.
+All state is in the control topic. The driver may be killed at any time, and the next start resumes.
+Spark's calls run on a separate thread, so that the main one displays progress and can be
+interrupted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Shown = Callable[[JobState], object]
-"""Told how far a job is, about once a second."""
+"""Called with the job's progress about once a second."""
 
 LOOK_SECONDS = 1.0
 
@@ -53,17 +53,17 @@ LOOK_SECONDS = 1.0
 def run_stages(
     spark: SparkSession, started: Started, shown: Shown, options: Mapping[str, str]
 ) -> JobState:
-    """Run what is left of a job and return it complete.
+    """Run the rest of a job and return it complete.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         started: the job.
-        shown: told how far it is.
+        shown: called with its progress.
         options: for Spark's Kafka client.
 
     Raises:
-        EosError: what an attempt failed with, or what the brokers said.
-        RunError: Spark gave up; its message is in it.
+        EosError: the error of an attempt, or of the brokers.
+        RunError: Spark gave up; its message is included.
     """
     events = structlog.get_logger()
     end_leftovers(started.log, started.graph.application, started.settings)
@@ -152,7 +152,7 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
 
 
 def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPartition, OffsetRange]:
-    """Return what some tasks still have to read."""
+    """Return the remaining ranges of some tasks."""
     left: dict[TopicPartition, OffsetRange] = {}
     for topic in stage.topics:
         for number, one in enumerate(state.job.ranges[topic]):
@@ -184,7 +184,7 @@ def _topic_rows(
 
 
 def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-    """Raise if something of ranges is not there any more.
+    """Raise if records of the ranges were deleted.
 
     Raises:
         PositionLost: retention was faster.
@@ -208,10 +208,10 @@ def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
 
 
 def _fix_ends(started: Started) -> None:
-    """Write down where own topics end of which every writer is complete (R3).
+    """Record the ends of internal topics once all their writers are complete (R3).
 
-    Nobody writes them afterwards: the application has no workers, and a zombie's transaction was
-    ended when its task's id was taken for the last time.
+    They get no more records: the application has no workers, and the last attempt's init of a
+    task's id ended the transactions of zombies.
     """
     state = _state(started)
     tasks = {stage.name: stage.partitions for stage in started.stages}
@@ -237,12 +237,12 @@ def _fix_ends(started: Started) -> None:
 def _watched(
     spark: SparkSession, started: Started, action: Callable[[], Any], shown: Shown
 ) -> None:
-    """Run a Spark action on a thread and tell how far the job is meanwhile.
+    """Run a Spark action on a thread, and report the job's progress meanwhile.
 
     Raises:
-        EosError: what an attempt failed with.
-        RunError: what else Spark gave up for.
-        KeyboardInterrupt: and the action is cancelled.
+        EosError: the error of an attempt.
+        RunError: any other failure of Spark.
+        KeyboardInterrupt: the action was cancelled.
     """
     from pyspark import InheritableThread
 

@@ -1,8 +1,8 @@
-"""The stage of the tables: what a job has for the database goes there, by claims, as live.
+"""The stage of the table sinks: writes a job's rows by claims, as live table writers do.
 
-It runs last, over the application's own topics of rows as the other stages have filled them, and
-over the job's ranges of topics that are persisted as they are. Positions lie in the database;
-persisters go on from them. Where persisters run already, the rows are left to them.
+It runs last, over the application's row topics as filled by the other stages, and over the job's
+ranges of topics that feed tables directly. Positions are stored in the database, and table writers
+resume from them. If table writers already run, the rows are left to them.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True, slots=True)
 class TablesWork:
-    """What a task of this stage needs to know; it travels to the executors.
+    """The parameters of this stage's tasks, sent to the executors.
 
     Args:
-        graph: of the application, packed.
-        topic_ids: of the topics that are persisted.
-        ranges: all of them, those that are in the tables already left out.
+        graph: of the application, pickled.
+        topic_ids: of the table sinks' topics.
+        ranges: all ranges, without the part already in the tables.
     """
 
     graph: bytes
@@ -67,18 +67,18 @@ def run_tables(
     state: JobState,
     watched: Callable[[Callable[[], Any]], None],
 ) -> None:
-    """Carry what is left of a job's rows into their tables.
+    """Write the rest of a job's rows to their tables.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         started: the job.
-        state: of which everything else is complete.
-        watched: runs an action of Spark's.
+        state: all its other stages are complete.
+        watched: runs a Spark action.
 
     Raises:
-        RecordFailed: a record gives no row, or the database refuses it, and the policy is to fail.
-        RunError: rows are gone, or lie before the range; or the database stays away.
-        DatabaseUnusable: the database cannot be asked.
+        RecordFailed: a record yields no row, or the database refuses it, and the policy is to fail.
+        RunError: rows were deleted, or precede the range; or the database stays unavailable.
+        DatabaseUnusable: the database cannot be queried.
     """
     graph = started.graph
     if not graph.persisters or state.tables_at is not None:
@@ -116,7 +116,7 @@ def _carry_all(
 
 
 def carrying(work: TablesWork) -> Callable[[TopicPartition], int]:
-    """Return what runs on executors: the rows of a partition go into tables, and are counted."""
+    """Return the function for executors: it writes a partition's rows to tables and counts them."""
 
     def run(partition: TopicPartition) -> int:
         return telling(partial(_carry_range, work, TopicPartition(*partition)))
@@ -138,7 +138,7 @@ def _carry_range(work: TablesWork, partition: TopicPartition, attempt_number: in
 def carry(
     work: TablesWork, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
 ) -> int:
-    """Carry the rows of one partition into tables; see `TableAttempt.run`."""
+    """Write the rows of one partition to tables; see `TableAttempt.run`."""
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_positions import seen_position
     from eosframework.postgres.tables.table_sink import PostgresRowStore
@@ -164,16 +164,16 @@ def carry(
 
 
 def _session_name(application: str, partition: TopicPartition) -> str:
-    """Return by what attempts of one partition know each other; longer names would be cut."""
+    """Return the session name shared by attempts of one partition; longer names would be cut."""
     task = f"{application}/{partition}"
     return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
 
 
 def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:
-    """Return what is not in the tables yet; a claim tells it exactly.
+    """Return the ranges missing in the tables; later, a claim determines them exactly.
 
     Raises:
-        PositionLost: some of it is gone from the log.
+        PositionLost: some of their records were deleted from the log.
         RunError: the tables lack records before a range.
     """
     wanted = table_ranges(started.graph, state, started.facts.partitions, started.admin)
@@ -201,13 +201,13 @@ def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange
 def table_ranges(
     graph: Graph, state: JobState, partitions: Mapping[str, int], admin: ClusterAdmin
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return what goes to tables: a job's ranges, and all of the application's own rows.
+    """Return the ranges for tables: those of the job, and all of the application's row topics.
 
     Args:
         graph: of the application.
         state: of the job.
-        partitions: how many each topic has.
-        admin: asks the cluster.
+        partitions: number of partitions by topic.
+        admin: admin client of the cluster.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     own: list[TopicPartition] = []

@@ -1,34 +1,34 @@
-"""One attempt of a backfill task: Spark may start it again, or twice at once, and it counts once.
+"""One attempt of a backfill task: Spark may restart or duplicate it, and its effects count once.
 
-    A1. a later attempt watches the first one; it goes on only where that is silent or has ended,
-        and returns where everything is done meanwhile. Later is who has a later number, or finds
-        one of the same run: where files of a shuffle are lost, Spark counts from 0 again
-    A2. init the task's transactional.id: fences every other attempt, ends what it left open
-    A3. read the task's progress, settled; return if it is complete; else say that one is here
-    A4. start at its positions; bring the stores up to date from their changelogs
-    A5. run: read from the positions on, or of rows skip those before; cut them into chunks by time
-        and size
+    A1. a successor watches the first attempt; it continues only if that is silent or has ended, and
+        returns if all is done meanwhile. An attempt is a successor if its number is above 0, or if
+        another attempt of this run was active: after lost shuffle files, Spark counts from 0 again
+    A2. init the task's transactional.id: fences every other attempt, and ends its transaction
+    A3. read the task's progress, with no transaction undecided; return if it is complete; else
+        announce this attempt
+    A4. start at its positions; restore the stores from their changelogs
+    A5. run: read from the positions on, or skip earlier rows; cut the rows into chunks by time and
+        size
     A6. commit: outputs, changelogs and the progress in one transaction
-    A7. decide what the outcome was
-    A8. at the end of the rows: the last chunk, and that the task is complete, in one transaction
+    A7. decide the outcome
+    A8. at the end of the rows: commit the last chunk and the task's completion in one transaction
 
-Of rows that Spark sorts all of it begins with the first one: an attempt that still waits for it
-cannot show that it lives, and has nothing yet to be protected for.
+Rows sorted by Spark arrive after the shuffle, and the attempt starts with the first one: while it
+waits it cannot announce itself, and has no work to protect.
 
-What follows from an outcome (A7):
+Handling of outcomes (A7):
 
-    clean         go on
-    suspect       recycled already; the progress must be what was committed
-    unknown       recycle; the progress tells whether it was committed
+    clean         continue
+    suspect       recycled already; the progress must equal the committed one
+    unknown       recycle; the progress shows whether it was committed
     abortable     abort; run the chunk again
-    data refused  the same in halves, down to the record, which goes the way of `on_error`
-    fenced        end: another attempt has the task. A transaction that outlasted its timeout is
-                  fenced, too: go on if no other attempt shows
+    data refused  bisect, down to the record, which is handled by `on_error`
+    fenced        end: another attempt has the task. A transaction that exceeded its timeout is
+                  fenced, too: continue if no other attempt appears
 
-Progress lies in the registry, in the same transaction as the outputs, since group offsets expire.
-Whoever has taken the id reads what is decided for good: no frame of another attempt counts any
-more. Windows that live close because nothing comes for a while stay open: the clock says nothing
-about history.
+Progress is stored in the control topic, in the same transaction as the outputs, because group
+offsets expire. The owner of the id reads final progress: no frame of another attempt counts any
+more. Idle windows stay open: wall-clock triggers do not run during a backfill.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from eosframework.processing.transaction.overtime import RecordTimer
 from eosframework.records import Position, TopicPartition
 
 PIECE_RECORDS = 2000
-"""Rows that are taken in at once, at most; a chunk that is full ends between two pieces."""
+"""Largest number of rows added at once; a full chunk ends between two pieces."""
 
 RESTORE_PAUSE_SECONDS = 0.01
 
@@ -76,12 +76,12 @@ RESTORE_PAUSE_SECONDS = 0.01
 def run_attempt(
     work: Work, partition: int, attempt_number: int, rows: Rows | None = None
 ) -> TaskProgress:
-    """Run a task of a backfill to its end, from wherever an earlier attempt got.
+    """Run a task of a backfill to its end, from the progress of an earlier attempt.
 
     Args:
-        work: what the task is part of.
-        partition: which task.
-        attempt_number: 0 only if no other attempt of the task can be well and at work.
+        work: the stage of the task.
+        partition: number of the task.
+        attempt_number: 0 only if no other attempt of the task can be healthy.
         rows: of the task; None: it reads them from the log itself.
 
     Returns:
@@ -90,21 +90,21 @@ def run_attempt(
     Raises:
         InstanceFenced: another attempt has the task.
         RecordFailed: a record could not be processed and its policy is to fail.
-        RunError: nothing can succeed here until somebody mends the cause.
-        ClusterUnreachable: brokers were away for long; another attempt may go on.
+        RunError: no attempt can succeed until the cause is fixed.
+        ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
     """
     with equipped(work, partition) as equipment, reading(equipment) as of_log:
         return Attempt(equipment, attempt_number).run(rows or of_log)
 
 
 class Attempt:
-    """Goes through the cycle once.
+    """One pass through the cycle.
 
     Args:
-        equipment: what it works with.
-        number: which attempt it is, from 0.
+        equipment: its dependencies.
+        number: of the attempt, from 0.
         clock: seconds, monotonic.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Attempt:
 
 
 class Running:
-    """Runs the rows of a task that is taken (A4 to A8)."""
+    """Runs the rows of an owned task (A4 to A8)."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Running:
         self._starts = dict(self._task.positions)
 
     def run(self, rows: Rows) -> TaskProgress:
-        """Run all rows, and commit that the task is complete.
+        """Run all rows, and commit the task's completion.
 
         Raises:
             EosError: see `run_attempt`.
@@ -208,7 +208,7 @@ class Running:
         return complete
 
     def leave(self, error: Exception) -> None:
-        """Say that this attempt ends without having done, so that no other one waits for it."""
+        """Announce that this attempt ends early, so that its successor does not wait for it."""
         if not self._has_task or isinstance(error, InstanceFenced | ClusterUnreachable):
             return
         with suppress(EosError):
@@ -219,14 +219,14 @@ class Running:
             self._tell(ended=True)
 
     def close(self) -> None:
-        """Give the stores up, and end the timer."""
+        """Close the stores and the timer."""
         self._timer.close()
         self._task.close_stores()
 
     # --- rows: A5 ---------------------------------------------------------------------------
 
     def _take_in(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        """Run the rows that are new."""
+        """Run new rows."""
         self._refuse_foreign(partition, messages)
         fresh = messages[place_of(messages, self._starts[partition]) :]
         for start in range(0, len(fresh), self._piece_records):
@@ -246,7 +246,7 @@ class Running:
                 self._commit()
 
     def _bring_up_to_date(self) -> None:
-        """Fill the stores (A4), and say now and then that this attempt is at it."""
+        """Restore the stores (A4), and announce this attempt periodically."""
         state = self._equipment.state
         while state is not None and not state.turn([self._task]):
             self._sleep(RESTORE_PAUSE_SECONDS)
@@ -266,7 +266,7 @@ class Running:
     # --- transactions: A6 to A8 -----------------------------------------------------------------
 
     def _commit(self, *, complete: bool = False) -> None:
-        """Commit what was run, with the word that it was the last, if so."""
+        """Commit processed rows, and with `complete` the task's completion."""
         task = self._task
         if task.has_progress:
             metadata = task.commit().positions[0].metadata
@@ -282,10 +282,10 @@ class Running:
             raise task.failure
 
     def _complete(self) -> None:
-        """Commit what is left, and that everything is done."""
+        """Commit the rest, and the task's completion."""
         known = self._tenure.known
         if known is not None and known.complete:
-            return  # so said a transaction whose outcome was not known at first
+            return  # by a transaction whose outcome was unknown at first
         self._run_pending()
         self._refuse_unread()
         if self._task.has_progress:
@@ -294,7 +294,7 @@ class Running:
             self._tell(complete=True)
 
     def _tell(self, *, complete: bool = False, ended: bool = False) -> None:
-        """Say something of this attempt in a transaction of its own; positions stay."""
+        """Announce this attempt in a separate transaction, without moving positions."""
         known = self._tenure.known
         metadata = str(Progress()) if known is None else known.metadata
         self._tenure.output.begin()
@@ -304,7 +304,7 @@ class Running:
         self._told_at = self._clock()
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Take a step; again and again, as long as what went wrong can be mended."""
+        """Run a step; recover and repeat it after a transaction error."""
         while True:
             try:
                 return step()
@@ -312,7 +312,7 @@ class Running:
                 self._recover(error)
 
     def _recover(self, error: TransactionError) -> None:
-        """Go back to what is committed (A7); what was run since then is run again."""
+        """Return to the committed progress (A7), and process later rows again."""
         task = self._task
         age_seconds = task.age_seconds()
         if isinstance(error, DataRejected):
@@ -334,7 +334,7 @@ class Running:
     # --- positions and progress -----------------------------------------------------------------
 
     def _positions(self) -> list[Position]:
-        """Return where the task goes on."""
+        """Return the resume positions of the task."""
         known = self._tenure.known
         found = {} if known is None else known.by_partition()
         metadata = "" if known is None else known.metadata
@@ -384,7 +384,7 @@ class Running:
             )
 
     def _refuse_unread(self) -> None:
-        """Raise if the rows ended before the range: only markers may lie in between."""
+        """Raise if the rows ended before the range; only control records may remain."""
         positions, ends = self._task.positions, self._equipment.ends
         left = {p: (positions[p], end) for p, end in ends.items() if positions[p] < end}
         if left and self._equipment.holds_records(left):

@@ -1,4 +1,4 @@
-"""What an attempt works with, made on an executor from what the driver sent."""
+"""The dependencies of an attempt, created on an executor from the driver's task spec."""
 
 from __future__ import annotations
 
@@ -36,48 +36,48 @@ from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
 
 GARBAGE_THRESHOLD = 50_000
-"""A batch makes thousands of tuples, all freed by their reference counts; walking them at every
-700th takes 3 to 7% of the time."""
+"""A batch makes thousands of tuples, all freed by reference counts; a collection for every 700th
+takes 3 to 7% of the time."""
 
 
 class ProgressLog(Protocol):
     """The progress of tasks; see `JobLog`, whose methods raise ClusterUnreachable."""
 
     def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, once all is decided."""
+        """Return a task's progress, once all transactions are decided."""
         ...
 
     def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, as far as that is decided."""
+        """Return a task's decided progress, without waiting."""
         ...
 
     def written_end(self) -> int:
-        """Return the offset behind everything that is written, decided or not."""
+        """Return the log end offset, past open transactions."""
         ...
 
     def newest_of_task(
         self, sub_topology: str, partition: int, since: int = 0
     ) -> tuple[int, TaskProgress] | None:
-        """Return what was last written from an offset on, whatever becomes of it."""
+        """Return the last written progress from an offset on, committed or not."""
         ...
 
     def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        """Return what to produce so that progress counts."""
+        """Return the record that commits progress within a transaction."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What one attempt works with.
+    """The dependencies of one attempt.
 
     Args:
         identity: of the task, the same for every attempt.
-        starts: of the task's source partitions.
-        ends: likewise, where they are offsets.
-        own_topics: of those that the task may write to: records there tell who wrote them.
-        holds_records: tells of ranges whether there is any record in them.
-        state: None: the sub-topology keeps nothing.
-        run: which the attempt belongs to; see `Work`.
+        starts: first positions of the task's source partitions.
+        ends: their end offsets, where known.
+        own_topics: internal topics that the task may write to; their records get a writer header.
+        holds_records: returns whether ranges contain any record.
+        state: None: the sub-topology is stateless.
+        run: of the attempt; see `Work`.
     """
 
     identity: TransactionalId
@@ -99,21 +99,21 @@ class Equipment:
 
     @property
     def sub_topology(self) -> str:
-        """Name of the task's part of the topology."""
+        """Name of the task's sub-topology."""
         return self.compiled.part.name
 
     def marked(self, output: TransactionalOutput) -> TransactionalOutput:
-        """Return an output whose records to own topics tell who wrote them."""
+        """Return an output that adds a writer header to records of internal topics."""
         if not self.own_topics:
             return output
         return MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
 
 
 def refuse_receipts(settings: Settings) -> None:
-    """Raise if outputs are to have receipts: those count offsets, and a backfill counts rows.
+    """Raise if receipts are enabled: they count offsets, and rows have none.
 
     Raises:
-        ConfigurationError: says how to go on.
+        ConfigurationError: names the alternative.
     """
     if settings.worker.receipts:
         raise ConfigurationError(
@@ -125,11 +125,11 @@ def refuse_receipts(settings: Settings) -> None:
 
 @contextmanager
 def equipped(work: Work, partition: int) -> Generator[Equipment]:
-    """Make what an attempt works with, and give it up after the block.
+    """Create the dependencies of an attempt, and close them after the block.
 
     Raises:
-        ConfigurationError: a setting cannot be kept by a backfill.
-        RunError: there is no such task, or no directory for its stores.
+        ConfigurationError: a setting is not supported in a backfill.
+        RunError: the task does not exist, or a directory for its stores cannot be created.
     """
     refuse_receipts(work.settings)
     graph = unpack(work.graph)
@@ -172,7 +172,7 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
 
 
 def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
-    """Return those of some topics that a sub-topology may write to."""
+    """Return the given topics that a sub-topology may write to."""
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
@@ -183,7 +183,7 @@ def _outputs(work: Work, graph: Graph) -> KafkaOutputs:
 def _state(
     graph: Graph, part: SubTopology, work: Work, admin: ClusterAdmin, directory: Path
 ) -> LocalState | None:
-    """Return the state of one task, in a directory that goes with the attempt."""
+    """Return the state of one task, in a directory removed with the attempt."""
     looks_up = any(isinstance(node, Lookup) for node in nodes_of(part))
     tables = graph.global_tables if looks_up else ()
     if not part.stores and not tables:
@@ -197,10 +197,10 @@ def _state(
 
 @contextmanager
 def _directory(settings: Settings) -> Generator[Path]:
-    """Make a directory for stores that goes with the attempt; a killed one leaves it to Spark.
+    """Create a directory for stores, removed with the attempt; a killed one leaves it to Spark.
 
     Raises:
-        StateUnwritable: it cannot be made.
+        StateUnwritable: it cannot be created.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     parent = settings.state.directory or (Path(local) if local else None)
@@ -225,7 +225,7 @@ def _looks(
 
 @contextmanager
 def _collecting_rarely() -> Generator[None]:
-    """Let the garbage collector look once in a while instead of several times in each batch."""
+    """Raise the garbage collector's threshold: it would run several times in each batch."""
     thresholds = gc.get_threshold()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
     try:

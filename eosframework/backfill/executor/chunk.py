@@ -1,4 +1,4 @@
-"""The records of an open transaction: kept until it is committed, to be run again if it is not."""
+"""The records of an open transaction, kept until it is committed to be run again after an abort."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Run = tuple[TopicPartition, Sequence[Message]]
 
 
 class Chunk:
-    """Records in the order in which they are run.
+    """Records in processing order.
 
     Args:
-        most_records: with so many it is full.
-        most_bytes: with so many in values it is full.
+        most_records: capacity in records.
+        most_bytes: capacity in bytes of values.
     """
 
     def __init__(self, most_records: int, most_bytes: int) -> None:
@@ -33,21 +33,21 @@ class Chunk:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be committed before more comes."""
+        """True if it should be committed before more records are added."""
         return self._records >= self._most_records or self._bytes >= self._most_bytes
 
     def add(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        """Keep messages that come behind all others."""
+        """Append messages."""
         self._runs.append((partition, messages))
         self._records += len(messages)
         self._bytes += bytes_in(messages)
 
     def records_before(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Return how many records lie before positions."""
+        """Return the number of records before the given positions."""
         return sum(place_of(messages, positions[p]) for p, messages in self._runs)
 
     def drop_before(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Forget the records before positions, which are committed."""
+        """Remove the records before the given positions, which are committed."""
         kept = deque[Run]()
         for partition, messages in self._runs:
             if rest := messages[place_of(messages, positions[partition]) :]:
@@ -58,12 +58,12 @@ class Chunk:
 
 
 def place_of(messages: Sequence[Message], position: int) -> int:
-    """Return how many of the messages lie before a position."""
+    """Return the number of messages before a position."""
     if not messages or messages[-1].offset() < position:
         return len(messages)
     return bisect_left(messages, position, key=lambda message: message.offset())
 
 
 def bytes_in(messages: Sequence[Message]) -> int:
-    """Return how large the values are."""
+    """Return the size of the values."""
     return sum(len(message.value() or b"") for message in messages)

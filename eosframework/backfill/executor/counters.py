@@ -1,4 +1,4 @@
-"""What an open transaction counts; one that is not committed counts nothing."""
+"""Counters of an open transaction, reset without a commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eosframework.processing.task import Task
 
 
 class Counted(NamedTuple):
-    """Records that came to nothing, or elsewhere."""
+    """Numbers of late, skipped and dead-lettered records."""
 
     late: int
     skipped: int
@@ -19,10 +19,10 @@ class Counted(NamedTuple):
 
 
 class Tally:
-    """Counts for one task.
+    """The counters of one task.
 
     Args:
-        task: counts whatever it runs, also what it runs again.
+        task: counts all records that it runs, including repeated ones.
         compiled: its sub-topology.
     """
 
@@ -35,18 +35,18 @@ class Tally:
         self._mark = self._all()
 
     def saw(self, messages: Sequence[Message]) -> None:
-        """Look at the event times of records, where looking is all it takes."""
+        """Update the earliest event time, if it is the record's timestamp."""
         if self._times_are_known:
             first = min(message.timestamp()[1] for message in messages)
             if self.first_time is None or first < self.first_time:
                 self.first_time = first
 
     def open(self) -> Counted:
-        """Return what was counted since the last mark."""
+        """Return the counts since the last mark."""
         return Counted(*(now - then for now, then in zip(self._all(), self._mark, strict=True)))
 
     def mark(self) -> None:
-        """Begin anew: what was counted is committed, or nothing of it counts."""
+        """Restart the counts after a commit or an abort."""
         self._mark = self._all()
 
     def _all(self) -> Counted:

@@ -1,4 +1,4 @@
-"""What Spark calls on its executors: an attempt of each task, over rows or over the log."""
+"""Functions that Spark calls on executors: one attempt of each task, over rows or over the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULT_SCHEMA = "partition bigint, records bigint"
 
 
 def attempts(work: Work) -> BatchFunction:
-    """Return what `mapInArrow` runs: rows in the order of their tasks become transactions."""
+    """Return the function for `mapInArrow`: it processes the rows of each task in transactions."""
 
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from eosframework.backfill.spark.spark_rows import runs
@@ -33,7 +33,7 @@ def attempts(work: Work) -> BatchFunction:
 
 
 def attempts_over_log(work: Work) -> Callable[[int], int]:
-    """Return what runs a task that reads its ranges of the log itself, and counts its records."""
+    """Return the function that runs a task over its ranges of the log and counts its records."""
 
     def run(task: int) -> int:
         return _records(work, task, None)
@@ -42,7 +42,7 @@ def attempts_over_log(work: Work) -> Callable[[int], int]:
 
 
 def finishing(work: Work) -> Callable[[int], int]:
-    """Return what completes a task that has no row in the whole range."""
+    """Return the function that completes a task without rows."""
 
     def run(task: int) -> int:
         return _records(work, task, partial(_given, iter(())))
@@ -51,16 +51,16 @@ def finishing(work: Work) -> Callable[[int], int]:
 
 
 def telling(attempt: Callable[[int], int]) -> int:
-    """Run an attempt, with the number that Spark gives it; what it fails with reaches the driver.
+    """Run an attempt with Spark's attempt number; its error reaches the driver.
 
     Args:
-        attempt: takes the number.
+        attempt: called with the number.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is not None:
-        # A terminal's Ctrl-C does not reach an executor, so that a KeyboardInterrupt is a record's.
+        # A terminal's Ctrl-C does not reach executors: a user's function raised KeyboardInterrupt.
         be_ended_by_signals()
     try:
         return attempt(context.attemptNumber() if context else 0)

@@ -1,8 +1,8 @@
-"""Records that an application sends to itself tell which task of a backfill wrote them.
+"""Writer headers: records to internal topics name the backfill task that wrote them.
 
-Live, the tasks that write a repartition topic do so at the same time, so that its order is about
-that of event time. A backfill's tasks write it one after the other; the stage that reads it merges
-by writer.
+Live, the tasks that write a repartition topic run at the same time, so its order is roughly that of
+event time. A backfill's tasks write it one after the other, and the stage that reads it merges by
+writer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _Headers = Sequence[tuple[str, bytes | None]] | None
 
 
 class MarkedOutput:
-    """A `TransactionalOutput` that gives records to some topics one more header.
+    """A `TransactionalOutput` that adds a header to records of some topics.
 
     Args:
-        output: takes them.
-        topics: whose records get it.
-        writer: what the header says.
+        output: the wrapped output.
+        topics: the topics.
+        writer: value of the header.
     """
 
     def __init__(self, output: TransactionalOutput, topics: frozenset[str], writer: str) -> None:
@@ -33,7 +33,7 @@ class MarkedOutput:
 
     @property
     def transactional_id(self) -> str:
-        """That of the output."""
+        """The wrapped output's transactional id."""
         return self._output.transactional_id
 
     @property
@@ -58,7 +58,7 @@ class MarkedOutput:
         return marked
 
     def explain(self, error: Exception) -> TransactionError:
-        """Return what an exception out of `produce` means."""
+        """Return the meaning of an exception from `produce`."""
         return self._output.explain(error)
 
     def begin(self) -> None:
@@ -70,5 +70,5 @@ class MarkedOutput:
         self._output.poll(timeout_seconds)
 
     def deliver(self) -> None:
-        """Wait until the brokers have what was produced."""
+        """Wait until the brokers have acknowledged all records."""
         self._output.deliver()

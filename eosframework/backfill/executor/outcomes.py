@@ -1,4 +1,4 @@
-"""What an attempt does after a call that did not succeed, and whose progress it finds then."""
+"""The next step of an attempt after a failed call, and the progress that it may then trust."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from eosframework.errors import (
 
 
 class Step(StrEnum):
-    """What comes first."""
+    """The first action after a failed call."""
 
     ABORT = "abort"
-    """Nothing of it is visible once it is aborted; run the records again."""
+    """Abort: nothing becomes visible; then run the records again."""
     RECYCLE = "recycle"
-    """It may be committed: take the id again, then the progress tells."""
+    """The outcome is unknown: init the id again; the progress then shows it."""
     WATCH = "watch"
-    """The brokers gave it up for its age. Take the id again unless somebody else has it."""
+    """The transaction exceeded its timeout. Init the id again unless another attempt has it."""
     END = "end"
     """Another attempt has the task."""
     FAIL = "fail"
-    """Nothing can succeed until somebody mends the cause."""
+    """No attempt can succeed until the cause is fixed."""
 
 
 def step_after(error: TransactionError, age_seconds: float, timeout_seconds: float) -> Step:
-    """Return what follows from an error.
+    """Return the step after an error.
 
-    The brokers report `_FENCED` both of an id that another attempt took and of a transaction that
-    outlasted its timeout; one that is younger cannot have.
+    The brokers report `_FENCED` both for an id that another attempt initialized and for a
+    transaction that exceeded its timeout; a younger one cannot have.
 
     Args:
         error: of a call.
-        age_seconds: for how long the transaction was open.
-        timeout_seconds: after so long the brokers end it.
+        age_seconds: age of the transaction.
+        timeout_seconds: the transaction timeout.
     """
     match error:
         case TransactionFatal():
@@ -58,17 +58,17 @@ def step_after(error: TransactionError, age_seconds: float, timeout_seconds: flo
 def own_progress(
     found: TaskProgress | None, known: TaskProgress | None, attempt: str, task: str
 ) -> TaskProgress | None:
-    """Return the progress that an attempt goes on from after it took its id again.
+    """Return the progress from which an attempt resumes after it initialized its id again.
 
     Args:
-        found: in the registry, settled.
-        known: last known to be committed: the attempt's own, or what it found at first.
-        attempt: which one it is.
+        found: in the control topic, with no transaction undecided.
+        known: last progress known to be committed: the attempt's own, or the first one found.
+        attempt: name of the attempt.
         task: for messages.
 
     Raises:
         InstanceFenced: another attempt committed since.
-        RunError: what was committed is gone.
+        RunError: committed progress was deleted.
     """
     if found == known or (found is not None and found.attempt == attempt):
         return found

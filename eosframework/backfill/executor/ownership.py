@@ -1,4 +1,4 @@
-"""An attempt's hold on its task: the transactional id, and the progress committed under it."""
+"""An attempt's ownership of its task: the transactional id, and the progress committed under it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.processing.transaction.producing import produce_all
 
 PATIENCE_SECONDS = 120.0
-"""How long brokers that do not answer are waited for; then Spark may try the task again."""
+"""Longest wait for brokers that do not answer; then Spark may retry the task."""
 
 SUCCESSOR_SECONDS = 5.0
-"""How long an attempt whose transaction expired looks for a successor before it goes on; one that
-took the task says so with its first transaction."""
+"""Wait of an attempt whose transaction expired for a sign of a successor; one that took the task
+announces itself with its first transaction."""
 
 BACKOFF_SECONDS = 0.05
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -39,16 +39,16 @@ _T = TypeVar("_T")
 
 
 class Tenure:
-    """What one attempt holds.
+    """The ownership of one attempt.
 
     Args:
-        equipment: what it works with.
-        attempt: its name; no other attempt has it.
+        equipment: its dependencies.
+        attempt: its unique name.
         clock: seconds, monotonic.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
 
     Attributes:
-        known: the last committed progress of the task, as far as this attempt knows.
+        known: the last committed progress of the task known to this attempt.
     """
 
     def __init__(
@@ -79,30 +79,30 @@ class Tenure:
 
     @property
     def output(self) -> TransactionalOutput:
-        """Under the task's id, which was taken."""
+        """Output under the task's id, after `take`."""
         assert self._output is not None, "the id was not taken yet"
         return self._output
 
     def is_shared(self) -> bool:
-        """Tell whether another attempt of this run was at work before."""
+        """Return whether another attempt of this run was active before."""
         if not self._run:
             return False
         newest = self._patiently(lambda: self._log.newest_of_task(*self._names))
         return newest is not None and newest[1].attempt.endswith(run_mark(self._run))
 
     def wait(self) -> TaskProgress | None:
-        """Wait until no other attempt is at work (A1); return the progress if it is complete."""
+        """Wait until no other attempt is active (A1); return the progress if it is complete."""
         wait_for_turn(self._look, self._stall_seconds, clock=self._clock, sleep=self._sleep)
         found = self._patiently(lambda: self._log.watch_task(*self._names))
         return found if found is not None and found.complete else None
 
     def take(self) -> None:
-        """Take the task from every other attempt (A2), and read how far it is (A3).
+        """Take the task from every other attempt (A2), and read its progress (A3).
 
         Raises:
             InstanceFenced: another attempt took it meanwhile.
             RunError: the brokers refuse the id.
-            ClusterUnreachable: nobody answered for long.
+            ClusterUnreachable: the cluster did not answer for long.
         """
         failpoints.hit("takeover.before_init")
         try:
@@ -116,11 +116,11 @@ class Tenure:
         self.known = self._patiently(lambda: self._log.read_task(*self._names))
 
     def commit(self, progress: TaskProgress) -> None:
-        """Commit what was produced since the begin, with the progress (A6).
+        """Commit the records produced since the begin, with the progress (A6).
 
         Raises:
-            TransactionError: what became of it instead; see `regain`.
-            InstanceFenced: it is committed, and another attempt goes on behind it.
+            TransactionError: the commit failed; see `regain`.
+            InstanceFenced: it is committed, and another attempt has continued from there.
         """
         produce_all(self.output, [self._log.progress_output(*self._names, progress)])
         [done] = self._outputs.commit([Commit(self.output, (), None)])
@@ -131,16 +131,16 @@ class Tenure:
             self._settle()
 
     def regain(self, error: TransactionError, age_seconds: float) -> None:
-        """Take the id again after a call failed, and read the progress (A7).
+        """Init the id again after a failed call, and read the progress (A7).
 
         Args:
             error: of the call.
-            age_seconds: for how long the transaction was open.
+            age_seconds: age of the transaction.
 
         Raises:
             InstanceFenced: another attempt has the task.
-            RunError: nothing can succeed until somebody mends the cause.
-            ClusterUnreachable: nobody answered for long.
+            RunError: no attempt can succeed until the cause is fixed.
+            ClusterUnreachable: the cluster did not answer for long.
         """
         step = step_after(error, age_seconds, self._timeout_seconds)
         self._events.warning("transaction_failed", error=str(error), follows=step.value)
@@ -164,12 +164,12 @@ class Tenure:
         self._events.info("task_recovered", committed=self.known != before)
 
     def close(self) -> None:
-        """Discard the producer, if there is one; what it has open is aborted."""
+        """Discard the producer, if there is one; its open transaction is aborted."""
         if self._output is not None:
             self._outputs.close([self._output])
 
     def abort(self) -> bool:
-        """End the open transaction before this attempt ends; return whether it still has the id."""
+        """Abort the open transaction at an early end; return whether the id is still owned."""
         [error] = self._outputs.abort([self.output])
         return error is None
 
@@ -185,7 +185,7 @@ class Tenure:
         return Sign(offset, ended)
 
     def _taken_again(self, step: Step) -> Exception | None:
-        """Take the id again, and return why it could not be had."""
+        """Init the id again; return the error if that failed."""
         try:
             if step is Step.WATCH:
                 seconds = min(SUCCESSOR_SECONDS, self._stall_seconds)
@@ -199,18 +199,18 @@ class Tenure:
         return failed
 
     def _refuse_successor(self) -> None:
-        """Raise if another attempt has written: to take the id again would end it."""
+        """Raise if another attempt has written: a new init would end it."""
         newest = self._log.newest_of_task(*self._names, self._taken_at)
         if newest is not None and newest[1].attempt != self.attempt:
             raise taken_over(self._task, newest[1])
 
     def _settle(self) -> None:
-        """Read what is committed for good."""
+        """Read the final progress."""
         found = self._patiently(lambda: self._log.read_task(*self._names))
         self.known = own_progress(found, self.known, self.attempt, self._task)
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
-        """Return what a call returns; brokers that are away are waited for."""
+        """Return the result of a call; retries while brokers are unavailable."""
         deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
         while True:
             try:
@@ -230,5 +230,5 @@ class Tenure:
 
 
 def run_mark(run: str) -> str:
-    """Return how names of a run's attempts end."""
+    """Return the suffix of the names of a run's attempts."""
     return f"@{run}" if run else ""

@@ -1,4 +1,4 @@
-"""What a task of a backfill needs to know; it travels to the executors."""
+"""The parameters of a backfill's tasks, sent to the executors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Work:
     """One stage of a job: a sub-topology over the whole range.
 
     Args:
-        graph: of the application, packed.
+        graph: of the application, pickled.
         job: its name.
-        partitions: how many tasks the sub-topology has.
-        starts: by source partition of every task, the first position.
-        ends: the position when everything is processed; None, or not there: the number of rows
-            tells, as they are counted from 0.
-        facts: of the cluster, when the job was started.
-        own_topics: records that go there tell who wrote them; see `job.WRITER_HEADER`.
-        run: of the stage by one driver. What it has started may be at work still, whatever number
-            Spark gives the next attempt: after a lost shuffle it counts from 0 again.
+        partitions: number of tasks.
+        starts: first position by source partition of every task.
+        ends: end offset by source partition; None or missing: the rows' number determines it,
+            counted from 0.
+        facts: of the cluster, at the start of the job.
+        own_topics: internal topics; their records get `WRITER_HEADER`.
+        run: id of the stage in one driver. Its attempts may still be active, whatever number Spark
+            gives the next attempt: after a lost shuffle it counts from 0 again.
     """
 
     graph: bytes

@@ -1,11 +1,11 @@
-"""A backfill job as it was fixed when it started, and how far it is: entries of the registry.
+"""The entries of a backfill job in the control topic: its fixed input, and its progress.
 
-backfill/JOB                      the job: what is read, by which topology
-backfill/JOB/files/TOPIC/NUMBER   a part of the list of files that stand for a topic
-backfill/JOB/ends/TOPIC           ends of an own topic, once all that write it are complete
-backfill/JOB/task/SUB/PARTITION   how far a task is, written in its transactions
+backfill/JOB                      the job: its input and its topology
+backfill/JOB/files/TOPIC/NUMBER   a part of the list of files that replace a topic
+backfill/JOB/ends/TOPIC           ends of an internal topic, once all its writers are complete
+backfill/JOB/task/SUB/PARTITION   a task's progress, written in its transactions
 backfill/JOB/tables               rows are in their tables
-backfill/JOB/cutover              live workers go on from there
+backfill/JOB/cutover              live workers resume from the job's end
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Offsets = tuple[int, ...]
 
 
 class Fixed(BaseModel):
-    """What is written into the registry and read again, by this version or a later one."""
+    """Base of the entries; unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -39,7 +39,7 @@ class Fixed(BaseModel):
 
     @classmethod
     def from_entry(cls, entry: Any) -> Self:
-        """Return what `to_entry` wrote."""
+        """Parse the result of `to_entry`."""
         return cls.model_validate(entry)
 
 
@@ -51,7 +51,7 @@ class OffsetRange(Fixed):
 
 
 class PinnedFile(Fixed):
-    """A file as it was when the job started; another size or time is another file."""
+    """A file at the start of the job; another size or time means another file."""
 
     path: str
     size_bytes: int
@@ -60,16 +60,16 @@ class PinnedFile(Fixed):
 
 
 class Files(Fixed):
-    """Files that stand for a source topic, in the order (event time, path, row).
+    """Files that replace a source topic, in the order (event time, path, row).
 
-    Each row is a record: its columns as a JSON object, or what `record` makes of them.
+    Each row is a record: its columns as a JSON object, or the result of `record`.
     """
 
     format: str
     """parquet, json (lines) or csv."""
 
     options: Mapping[str, str] = {}
-    """Spark's, for reading the format."""
+    """Options of Spark for the format."""
 
     key: str | None = None
     """Column whose value is the record's key."""
@@ -78,20 +78,20 @@ class Files(Fixed):
     """module:function that takes a row as a dict and returns a `records.Record`."""
 
     partitions: int
-    """Of the topic."""
+    """Number of partitions of the topic."""
 
     partitioner: str
-    """Which puts a key into the partition in which a live producer would have put it."""
+    """Assigns a key to the partition of a live producer."""
 
     split_bytes: int
-    """How Spark cuts files into splits; within one, rows have an order."""
+    """Size of Spark's splits of files; rows are ordered within one."""
 
     files: tuple[PinnedFile, ...] = ()
     """Sorted by path."""
 
 
 class Job(Fixed):
-    """What a backfill reads and by which topology: fixed when it starts.
+    """The input and topology of a backfill, fixed when it starts.
 
     Tables are read whole, from the beginning of their topics up to the end of the range.
     """
@@ -100,44 +100,44 @@ class Job(Fixed):
     application: str
     name: str
     fingerprint: Mapping[str, str]
-    """Of the topology and of the modules that its functions are in, by name; see `fingerprint`."""
+    """Digests of the topology and of its functions' modules, by name; see `fingerprint`."""
 
     request: Mapping[str, tuple[str, ...]] = {}
-    """What was asked for, by option, as it was written."""
+    """The user's arguments, by option."""
 
     suffix: str | None = None
-    """Behind the names of the topics and tables that it fills; None: those of the live ones."""
+    """Suffix of the names of its output topics and tables; None: the live names."""
 
     created_at: int
     """In milliseconds since the epoch."""
 
     ranges: Mapping[str, tuple[OffsetRange, ...]] = {}
-    """Of source topics in Kafka: one for each partition."""
+    """By source topic in Kafka: one for each partition."""
 
     files: Mapping[str, Files] = {}
-    """By the source topic that they stand for."""
+    """By the source topic that they replace."""
 
     own_starts: Mapping[str, Offsets] = {}
-    """Where each partition of the application's own source topics ended when the job started."""
+    """By internal source topic: end offset of each partition when the job started."""
 
     topic_ids: Mapping[str, str] = {}
-    """Of every topic that is read: one that was created again since is another topic."""
+    """By input topic: a topic that was created again is another topic."""
 
 
 class TaskProgress(Fixed):
-    """How far one task of a job is, as of its last committed transaction."""
+    """Progress of one task of a job, as of its last committed transaction."""
 
     positions: Mapping[str, int]
-    """The next position of each source partition, written `TOPIC/PARTITION`."""
+    """The next offset of each source partition, keyed by `TOPIC/PARTITION`."""
 
     metadata: str
-    """Transaction number and stream time, as beside a live task's offsets."""
+    """Transaction number and stream time, as in the metadata of a live task's offsets."""
 
     records: int = 0
-    """Of the input, so far."""
+    """Processed input records."""
 
     late: int = 0
-    """Of them, too late for a step."""
+    """Number of them that were late for a step."""
 
     skipped: int = 0
     dead_letters: int = 0
@@ -147,13 +147,13 @@ class TaskProgress(Fixed):
     times come from a function of the topology, which is not called for this."""
 
     complete: bool = False
-    """Everything of the range is processed."""
+    """The whole range is processed."""
 
     ended: bool = False
-    """Whoever wrote this has ended, so that a later attempt need not wait for it."""
+    """The attempt that wrote this has ended, so its successor need not wait for it."""
 
     attempt: str
-    """Who wrote this."""
+    """Name of the attempt that wrote this."""
 
     written_at: int
     """In milliseconds since the epoch."""
@@ -168,10 +168,10 @@ class TaskProgress(Fixed):
 
 
 def check_name(name: str) -> str:
-    """Return a job's name.
+    """Return a valid job name.
 
     Raises:
-        ConfigurationError: it cannot be part of a transactional id.
+        ConfigurationError: the name is invalid in a transactional id.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
@@ -182,17 +182,17 @@ def check_name(name: str) -> str:
 
 
 def job_key(name: str) -> str:
-    """Return the key of a job; everything else of it lies under this key and a slash."""
+    """Return the key of a job; its other entries have this key and a slash as prefix."""
     return f"backfill/{name}"
 
 
 def files_key(name: str, topic: str, number: int) -> str:
-    """Return the key of a part of the files that stand for a topic."""
+    """Return the key of a part of the files that replace a topic."""
     return f"backfill/{name}/files/{topic}/{number}"
 
 
 def ends_key(name: str, topic: str) -> str:
-    """Return the key of the ends of an own topic."""
+    """Return the key of an internal topic's ends."""
     return f"backfill/{name}/ends/{topic}"
 
 
@@ -202,7 +202,7 @@ def task_key(name: str, sub_topology: str, partition: int) -> str:
 
 
 def task_of(name: str, key: str) -> tuple[str, int] | None:
-    """Return the task of whose progress a key is; None: of no task of this job."""
+    """Return the task of a progress key; None: the key belongs to no task of this job."""
     prefix = f"{job_key(name)}/task/"
     if not key.startswith(prefix):
         return None
@@ -211,10 +211,10 @@ def task_of(name: str, key: str) -> tuple[str, int] | None:
 
 
 def tables_key(name: str) -> str:
-    """Return the key that says that a job's rows are in their tables."""
+    """Return the key of the tables' completion."""
     return f"backfill/{name}/tables"
 
 
 def cutover_key(name: str) -> str:
-    """Return the key that says that live workers go on behind the job."""
+    """Return the key of the cutover."""
     return f"backfill/{name}/cutover"

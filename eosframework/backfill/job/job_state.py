@@ -1,4 +1,4 @@
-"""All that the registry holds of one job, and the entries that change it."""
+"""The state of one job, assembled from its entries in the control topic."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eosframework.errors import ControlTopicDamaged
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job with everything that was written of it since.
+    """A job with all later entries.
 
     Args:
-        ends: of own topics whose writers are complete, one for each partition.
+        ends: of internal topics whose writers are complete, one for each partition.
         tasks: progress by sub-topology and partition.
-        tables_at: when all rows were in their tables, in milliseconds since the epoch; None: they
-            are not yet, or there are none.
-        cut_over_at: milliseconds since the epoch; None: live workers do not go on from it yet.
+        tables_at: time when all rows were in their tables, in milliseconds since the epoch; None:
+            they are not yet, or there are none.
+        cut_over_at: milliseconds since the epoch; None: not cut over yet.
     """
 
     job: Job
@@ -39,7 +39,7 @@ class JobState:
     tables_at: int | None = None
 
     def is_complete(self, sub_topology: str, partitions: int) -> bool:
-        """Tell whether all tasks of a sub-topology are complete."""
+        """Return whether all tasks of a sub-topology are complete."""
         return not self.incomplete(sub_topology, partitions)
 
     def incomplete(self, sub_topology: str, partitions: int) -> list[int]:
@@ -49,7 +49,7 @@ class JobState:
 
 
 def to_entries(job: Job) -> dict[str, Any]:
-    """Return what to write when a job starts; the job itself comes last."""
+    """Return the entries to write when a job starts; the job itself comes last."""
     entries: dict[str, Any] = {}
     for topic, files in job.files.items():
         for number, first in enumerate(range(0, len(files.files), FILES_PER_ENTRY)):
@@ -61,7 +61,7 @@ def to_entries(job: Job) -> dict[str, Any]:
 
 
 def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
-    """Return what a registry holds of a job; None: there is none of that name."""
+    """Return a job's state from entries of a control topic; None: it does not exist."""
     if job_key(name) not in entries:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A job's progress on a terminal, redrawn in place; elsewhere a log event once in a while."""
+"""The display of a job's progress: redrawn on a terminal, otherwise occasional log events."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from eosframework.topology.graph.graph import Graph
 EVENT_SECONDS = 10.0
 BAR_WIDTH = 30
 TASKS_SHOWN = 16
-"""Of each stage, those that are not complete first; the others are counted."""
+"""Tasks listed by stage, incomplete ones first; the rest is counted."""
 
 
 class Shown:
-    """Shows one job while it runs.
+    """Displays one job while it runs.
 
     Args:
         graph: of the application.
-        console: where to; None: standard error.
+        console: target; None: standard error.
     """
 
     def __init__(self, graph: Graph, console: Console | None = None) -> None:
@@ -51,7 +51,7 @@ class Shown:
             self._live.stop()
 
     def update(self, state: JobState) -> JobStatus:
-        """Show a snapshot; it may be called as often as one is there."""
+        """Show a state; may be called at any rate."""
         status = self._watching.look(state, time.time())
         if self._live is not None:
             self._live.update(drawn(status), refresh=True)
@@ -76,7 +76,7 @@ class Shown:
 
 
 def drawn(status: JobStatus) -> Group:
-    """Return a job's status as people read it."""
+    """Return a job's status for people."""
     rows = Table.grid(padding=(0, 2))
     for stage in status.stages:
         rows.add_row(*_stage_row(stage))
@@ -88,7 +88,7 @@ def drawn(status: JobStatus) -> Group:
 
 
 def headline(status: JobStatus) -> str:
-    """Return in one line how a job stands."""
+    """Return a job's status in one line."""
     job = status.job
     started = datetime.fromtimestamp(job.created_at / 1000, UTC)
     if status.cut_over_at is not None:

@@ -1,4 +1,4 @@
-"""What `--from` and `--to` say, and the offsets that it means in a topic as it is now.
+"""The input ranges of a job: `--from` and `--to` parsed, and resolved to offsets.
 
 WHERE         beginning, end, or a time: 2024-01-01, 2024-01-01T06:00:00Z
 TOPIC=WHERE   for one topic
@@ -43,10 +43,10 @@ class Bound:
 
 
 def parse_bound(text: str) -> Bound:
-    """Return what one argument of `--from` or `--to` says.
+    """Parse one argument of `--from` or `--to`.
 
     Raises:
-        ConfigurationError: it says nothing that is known.
+        ConfigurationError: the argument has another form.
     """
     match = _ONE.fullmatch(text)
     where = match["where"] if match else text
@@ -73,18 +73,18 @@ def offset_ranges(
     ends: Sequence[str],
     admin: ClusterAdmin,
 ) -> dict[str, tuple[OffsetRange, ...]]:
-    """Return the range of every partition; its end is fixed by that.
+    """Return the range of every partition, with fixed ends.
 
     Args:
-        topics: how many partitions each has.
-        whole: topics that are read from their beginning: tables.
-        starts: what `--from` says; later ones overrule earlier ones.
-        ends: what `--to` says.
-        admin: asks the cluster.
+        topics: number of partitions by topic.
+        whole: topics of tables, which are read from their beginning.
+        starts: arguments of `--from`; later ones override earlier ones.
+        ends: arguments of `--to`.
+        admin: admin client of the cluster.
 
     Raises:
-        ConfigurationError: a topic is not read, a range is reversed or not in the log, or
-            records of it are gone already.
+        ConfigurationError: the job does not read a topic, a range is reversed or not in the log, or
+            records of it were deleted.
     """
     asked = [parse_bound(text) for text in starts], [parse_bound(text) for text in ends]
     for bound in (*asked[0], *asked[1]):
@@ -117,7 +117,7 @@ def offset_ranges(
 
 
 def refuse_empty(ranges: Mapping[str, Sequence[OffsetRange]]) -> None:
-    """Raise where there is nothing to process.
+    """Raise if there is nothing to process.
 
     Raises:
         ConfigurationError: no partition has a record in its range.
@@ -149,10 +149,10 @@ def _refuse_unknown(bound: Bound, topics: Mapping[str, int]) -> None:
 
 
 def _refuse_gone(partition: TopicPartition, bound: Bound, start: int, begin: int) -> None:
-    """Raise where retention removed records that the range asks for.
+    """Raise if retention deleted requested records.
 
-    Of a time nothing tells what is gone: where the log has lost its beginning and nothing that
-    is left is older than that time, what lay between may be gone.
+    For a time, the loss cannot be determined: if the log has lost its beginning and all remaining
+    records are newer than that time, records in between may have been deleted.
     """
     if bound.partition is None and isinstance(bound.where, int) and start == begin > 0:
         raise ConfigurationError(

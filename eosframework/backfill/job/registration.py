@@ -1,12 +1,12 @@
-"""Writes a job into the registry, once: of drivers that start it at the same time one does.
+"""Writes a job to the control topic once, even if several drivers start it at the same time.
 
-    1. init the id of the job: whoever is at 2 to 4 with it is fenced
-    2. read whether the job is there by now, settled
+    1. init the id of the job: this fences a driver at 2 to 4
+    2. read whether the job exists, with no transaction undecided
     3. write it in a transaction
-    4. commit; whoever was fenced begins again, and finds it at 2
+    4. commit; a fenced driver starts again, and finds the job at 2
 
-Each driver fixes ends of its own. If the last one to write won, tasks that the first has run to its
-ends would pass for complete at those of the last, and what lies between would be lost.
+Each driver determines its own ends. If the last writer won, tasks that have processed the first
+driver's ranges would count as complete for those of the last, and the difference would be lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eosframework.txnid import TransactionalId
 
 ATTEMPTS = 20
 PAUSE_SECONDS = 0.5
-"""At most; two that fence each other do not go on doing so."""
+"""Largest random pause, so that two drivers do not fence each other repeatedly."""
 
 
 def register(
@@ -39,16 +39,16 @@ def register(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobState:
-    """Write a job, unless another driver has meanwhile, and return what is written.
+    """Write a job unless another driver has, and return the written one.
 
     Args:
-        job: as this driver would run it.
+        job: this driver's version.
         log: of the job.
-        settings: how to reach the cluster.
-        pause: waits for so many seconds.
+        settings: connection to the cluster.
+        pause: waits for a number of seconds.
 
     Raises:
-        ClusterUnreachable: the brokers do not commit it; whether it is written is not known.
+        ClusterUnreachable: the brokers do not commit it; whether it is written is unknown.
     """
     outputs = producers(settings)
     try:

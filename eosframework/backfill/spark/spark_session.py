@@ -1,7 +1,7 @@
-"""The Spark session of a backfill: started here, or a part of one that the caller has.
+"""The Spark session of a backfill: a new one, or one on the context of the caller's.
 
-A session of our own is given its settings without any change to the caller's: both share the
-SparkContext, its executors and jars, and nothing else.
+A session on the caller's context has its own settings: both share the SparkContext, its executors
+and jars, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*,4]"
-"""All cores of this machine; a task is tried four times, as on a cluster."""
+"""All cores of this machine; a task has four attempts, as on a cluster."""
 
 _CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13"
 
@@ -33,38 +33,37 @@ _REQUIRED = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.minPartitionNum": "1",
 }
-"""Adaptive execution would join partitions of a shuffle, and so tasks; how files are split must not
-depend on the size of the cluster."""
+"""Adaptive execution would coalesce shuffle partitions, and so tasks; file splits must not depend
+on the size of the cluster."""
 
 _DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20),
 }
-"""What a task holds at once, unless the user says otherwise."""
+"""Batch sizes of a task, unless set by the user."""
 
 _STARTING = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Unless the user says otherwise."""
+"""Defaults of a new Spark context."""
 
 _TOLD_TWICE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
-"""They log each failed attempt of a task with its traceback; the last one is raised as well."""
+"""Loggers of each failed attempt of a task with its traceback; the last one is raised as well."""
 
 
 def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSession:
-    """Return a session for backfills: on the context that is active, else on a new one.
+    """Return a session for backfills: on the active context, else on a new one.
 
     Args:
-        master: where Spark runs, as spark-submit takes it; None: on this machine, or where
-            spark-submit says.
-        options: Spark's settings by name; those for the Kafka client (`kafka.…`) are passed over.
+        master: of Spark, as for spark-submit; None: this machine, or the master of spark-submit.
+        options: Spark's settings by name; those of the Kafka client (`kafka.…`) are ignored.
 
     Raises:
-        ConfigurationError: Spark, its connector to Kafka or a Java that runs it is not there, or
-            an option cannot be set; nothing was started.
-        ComponentFailed: the connector cannot be fetched.
+        ConfigurationError: Spark, its connector to Kafka or a suitable Java is missing, or an
+            option cannot be set; nothing was started.
+        ComponentFailed: the connector cannot be downloaded.
     """
     check_packages()
     from pyspark import SparkContext
@@ -83,7 +82,7 @@ def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSessio
 
 
 def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a session of our own on the context of the caller's, which stays as it is.
+    """Return a separate session on the caller's context; the caller's session stays unchanged.
 
     Raises:
         ConfigurationError: the session cannot read Kafka, or an option cannot be set any more.
@@ -106,7 +105,7 @@ def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -
 
 
 def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
-    """Start Spark; where spark-submit started this process, as it says."""
+    """Start Spark; under spark-submit, with its settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("eosframework backfill")
@@ -154,7 +153,7 @@ def _of_master(master: str) -> dict[str, str]:
 
 
 def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that brings the connector, unless the user or the Spark here has it."""
+    """Return the setting that adds the connector, unless it is already present."""
     import pyspark
 
     jars = given.get("spark.jars", "")

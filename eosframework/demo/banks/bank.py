@@ -28,7 +28,7 @@ class Bank:
 
     Args:
         name: of the bank, its application and its outbox.
-        directory: takes its data and its logs.
+        directory: parent of its data and its logs.
         detached: let the database outlive this process.
     """
 
@@ -44,7 +44,7 @@ class Bank:
         self._deaths = 0
 
     def make_tables(self, accounts: Mapping[str, int]) -> None:
-        """Make the tables of the example, eosframework's own, and accounts with their balances."""
+        """Create the tables of the example and of eosframework, and accounts with balances."""
         migrate(self.database)
         tables = example_file("transfer", "tables.sql").read_bytes()
         with (
@@ -70,7 +70,7 @@ class Bank:
         )
 
     def require_running(self) -> None:
-        """Return if relays and workers run.
+        """Check that relays and workers run.
 
         Raises:
             ComponentFailed: one of them ended by itself.
@@ -80,26 +80,26 @@ class Bank:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether all relays have found the database, and workers have tasks."""
+        """True once all relays have found the database, and workers have tasks."""
         if self._relays is None or self._workers is None:
             return False
         return self._relays.are_up() and self._workers.are_at_work()
 
     def kill_worker(self, chance: random.Random) -> Kill | None:
-        """SIGKILL a worker that is at work; its supervisor replaces it. None: none is."""
+        """SIGKILL a worker with tasks; its supervisor replaces it. None: no worker has tasks."""
         return None if self._workers is None else self._workers.kill_one(chance)
 
     def kill_relay(self) -> Kill | None:
-        """SIGKILL the relay that is at work, and start another. None: none is."""
+        """SIGKILL the active relay, and start another. None: no relay is active."""
         return None if self._relays is None else self._relays.kill_one()
 
     def kill_database(self) -> Kill | None:
         """SIGKILL every process of the database, and start it again on its data.
 
-        None: relays or workers are just starting, which they do not without a database.
+        None: relays or workers are starting, which fails without a database.
 
         Raises:
-            ComponentFailed: it does not come back.
+            ComponentFailed: the database does not start again.
         """
         if not self.is_at_work:
             return None
@@ -112,7 +112,7 @@ class Bank:
         return Kill(pid, f"the database of {self.name}", ("whatever was open",))
 
     def deaths_seen(self) -> int:
-        """How many were seen to be dead: workers by their supervisor, others by this process."""
+        """Number of observed deaths: workers by their supervisor, others by this process."""
         relays = 0 if self._relays is None else self._relays.deaths_seen
         workers = 0 if self._workers is None else self._workers.deaths_seen()
         return self._deaths + relays + workers
@@ -122,10 +122,10 @@ class Bank:
         return Reader(self.name, self.database)
 
     def ledgers(self) -> Ledgers:
-        """Return its accounts and ledgers as they are now, line by line.
+        """Return its current accounts and ledgers, line by line.
 
         Raises:
-            DatabaseAway: the database cannot be had.
+            DatabaseAway: the database is unavailable.
         """
         with closing(self.reader()) as reader:
             return reader.ledgers()
@@ -134,13 +134,13 @@ class Bank:
         """Stop relays and workers in order.
 
         Raises:
-            ComponentFailed: one of them did not end well.
+            ComponentFailed: one of them failed while stopping.
         """
         for part in self._parts():
             part.stop()
 
     def end(self, *, keep: bool) -> None:
-        """Make sure that nothing of it runs any more, or only the database."""
+        """Kill all remaining processes; with `keep`, all but the database."""
         for part in self._parts():
             part.end()
         if not keep:

@@ -1,4 +1,4 @@
-"""The books of a bank as its database shows them: each reading is one statement, one snapshot."""
+"""The books of a bank from its database: each read is one statement, thus one snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELECT (SELECT json_object_agg(id, balance) FROM accounts),
 
 
 class Reader:
-    """Reads one bank's database over a connection of its own, opened again after an outage."""
+    """Reads one bank's database over its own connection, opened again after an outage."""
 
     def __init__(self, bank: str, database: Database) -> None:
         self._bank = bank
@@ -32,10 +32,10 @@ class Reader:
         self._connection: Any = None
 
     def books(self) -> Books:
-        """Return the books as they are now.
+        """Return the current books.
 
         Raises:
-            DatabaseAway: the database cannot be had; ask again.
+            DatabaseAway: the database is unavailable; call again.
         """
         balance, out_ids, out_amounts, in_ids, in_amounts = self._row(_BOOKS)
         return Books(
@@ -46,10 +46,10 @@ class Reader:
         )
 
     def ledgers(self) -> Ledgers:
-        """Return accounts and ledgers as they are now, line by line.
+        """Return the current accounts and ledgers, line by line.
 
         Raises:
-            DatabaseAway: the database cannot be had; ask again.
+            DatabaseAway: the database is unavailable; call again.
         """
         accounts, debits, credits_ = self._row(_LEDGERS)
         return Ledgers(
@@ -59,7 +59,7 @@ class Reader:
         )
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

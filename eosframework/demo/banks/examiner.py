@@ -1,4 +1,4 @@
-"""Looks at the books of both banks all the time, on a thread of its own."""
+"""The examiner: compares the books of both banks all the time, on its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eosframework.demo.banks.bank_reading import Reader
 from eosframework.errors import DatabaseAway, EosError
 
 SHARE = 0.2
-"""Part of the time that it works; the rest is the banks'."""
+"""Share of time at work; the rest is left to the banks."""
 
 SHORTEST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.2
@@ -22,11 +22,11 @@ KEPT_FINDINGS = 20
 
 
 class Examiner:
-    """Takes the books of the banks in turns; three that follow each other make a sample.
+    """Takes the books of the banks in turns; three consecutive ones make a sample.
 
     Args:
-        banks: two readers that nobody else uses.
-        start: the money in both banks in the beginning.
+        banks: two readers for this thread only.
+        start: opening total of both banks.
     """
 
     def __init__(self, banks: Sequence[Reader], start: int) -> None:
@@ -41,7 +41,7 @@ class Examiner:
         self._thread = threading.Thread(target=self._run, name="eos-examiner", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -51,10 +51,10 @@ class Examiner:
             self._thread.join()
 
     def require_running(self) -> None:
-        """Return if it looks.
+        """Check that the thread has not failed.
 
         Raises:
-            EosError: what kept it from that.
+            EosError: the cause of its failure.
         """
         if self._error is not None:
             raise self._error
@@ -81,7 +81,7 @@ class Examiner:
             self._rest_from(time.monotonic() - began)
 
     def _books(self, bank: Reader) -> Books | None:
-        """Return a bank's books, as soon as its database is there; None: asked to stop."""
+        """Return a bank's books once its database is available; None: asked to stop."""
         while not self._stop.is_set():
             began = time.monotonic()
             try:

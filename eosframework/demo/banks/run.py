@@ -1,10 +1,10 @@
 """The transfer demo from its first line to its verdict.
 
 1. start a real broker and two real databases, and give each bank its tables and accounts
-2. start the examiner, who looks at the books of both banks until the end
+2. start the examiner, which compares the books of both banks until the end
 3. start relays and workers of both banks
 4. ask for transfers both ways, and meanwhile kill at random moments
-5. wait until nothing is on the way, and stop relays and workers
+5. wait until no transfer is in transit, and stop relays and workers
 6. compare the ledgers
 """
 
@@ -38,14 +38,14 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo is to do.
+    """The parameters of the demo.
 
     Args:
         transfers: how many to ask for.
-        per_second: at which rate.
-        kills: how many processes to kill.
-        seed: decides who sends how much to whom, who is killed, and when.
-        keep: leave broker and databases up.
+        per_second: rate of transfers.
+        kills: number of processes to kill.
+        seed: decides sender, receiver and amount of transfers, and the kills.
+        keep: leave broker and databases running.
     """
 
     transfers: int
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended."""
+    """The result of the demo."""
 
     verdict: Verdict
     start: int
@@ -71,21 +71,21 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether all money was there at every moment, and each transfer took effect once."""
+        """True if the total held at every moment, and each transfer took effect once."""
         return self.adds_up and self.proves_enough
 
     @property
     def adds_up(self) -> bool:
-        """Whether nothing wrong was found."""
+        """True without any finding."""
         return self.verdict.clean and self.verdict.money == self.start and not self.wrong_samples
 
     @property
     def proves_enough(self) -> bool:
-        """Whether what was to be killed was, and somebody looked."""
+        """True if all planned kills were done, and the examiner took samples."""
         return self.planned_kills == self.kills == self.deaths_seen and self.samples > 0
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted."""
+        """Return the counts by name."""
         return {
             "transfers": self.verdict.transfers,
             "refused": self.refused,
@@ -102,11 +102,11 @@ class Outcome:
 
 
 def run_transfers(plan: Plan, console: Console) -> Outcome:
-    """Run the demo and tell it on `console`; nothing is left running, however it ends.
+    """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
         ComponentFailed: the broker, a database, a relay or a worker ended by itself.
-        RunError: money stayed on the way.
+        RunError: transfers stayed in transit.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
     story = Story(console)
@@ -165,7 +165,7 @@ class _Demo:
         return bank
 
     def _open(self) -> None:
-        """Start relays and workers, and wait until they work."""
+        """Start relays and workers, and wait until they have tasks."""
         for bank in self._banks.values():
             bank.open(self._stage.cluster.bootstrap_servers)
         deadline = time.monotonic() + OPENING_SECONDS
@@ -193,7 +193,7 @@ class _Demo:
         return tellers
 
     def _transfer(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
-        """Kill until all transfers are answered and all kills done, or something is wrong."""
+        """Kill until all transfers are answered and all kills done, or a fault is found."""
         plan = self._plan
         while tellers.answered < plan.transfers and not examiner.wrong:
             self._look(tellers, examiner, bars)
@@ -205,7 +205,7 @@ class _Demo:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill what is next, or nothing as long as it is not at work."""
+        """Kill the next victim if it is at work."""
         bank = self._banks[BANKS[self._kills % 2]]
         kinds: dict[str, Callable[[], Kill | None]] = {
             "worker": lambda: bank.kill_worker(self._chance),
@@ -227,12 +227,12 @@ class _Demo:
             bars.show(tellers.answered, sample.debited, sample.credited)
 
     def _settle(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
-        """Wait until everything that was debited is credited."""
+        """Wait until every debited transfer is credited."""
         if examiner.wrong:
             self._story.say("the examiner found something: no more is asked for", style="bold red")
         tellers.stop()
         deadline = time.monotonic() + CATCH_UP_SECONDS
-        samples = examiner.samples + 3  # those that were begun after the last debit
+        samples = examiner.samples + 3  # samples begun after the last debit
         while examiner.samples < samples or examiner.latest is None or examiner.latest.on_the_way:
             if time.monotonic() > deadline:
                 count = len(examiner.latest.on_the_way) if examiner.latest else 0

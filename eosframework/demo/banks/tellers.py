@@ -1,4 +1,4 @@
-"""Those who ask the banks for transfers, each again until it is answered."""
+"""Tellers: threads that ask the banks for transfers, and retry each until it is answered."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
 TELLERS = 2
-"""At each bank, so that transactions of a bank overlap."""
+"""For each bank, so that transactions of a bank overlap."""
 
 AWAY_SECONDS = 0.1
 
 LARGEST_SHARE = 20
-"""A transfer is at most one part in so many of what its account had in the beginning."""
+"""A transfer takes at most this fraction (1/n) of its account's opening balance."""
 
 
 def make_importable() -> None:
-    """Let the example's modules be found, as those who run its topologies find them."""
+    """Make the example's modules importable, as its topologies do."""
     load_app(str(example_file("transfer", "bank_a.yaml")))
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A transfer that somebody wants.
+    """A requested transfer.
 
     Args:
         sender: name of the bank whose account it debits.
-        due_seconds: after the beginning.
+        due_seconds: after the start.
     """
 
     sender: str
@@ -50,13 +50,13 @@ class Order:
 def draw_orders(
     count: int, per_second: float, accounts: Mapping[str, Mapping[str, int]], chance: random.Random
 ) -> Iterator[Order]:
-    """Draw transfers between random accounts of two banks; now and then one is too large.
+    """Draw transfers between random accounts of two banks; a few exceed the balance.
 
     Args:
-        count: how many.
-        per_second: at which rate they are due.
+        count: number of transfers.
+        per_second: rate at which they are due.
         accounts: opening balances, by bank.
-        chance: decides.
+        chance: random generator.
     """
     kind = find("transfers:Transfer")
     banks = list(accounts)
@@ -79,7 +79,7 @@ class Tellers:
     """Threads that ask for transfers as they are due.
 
     Args:
-        orders: in the order in which they are due.
+        orders: by due time.
         banks: by name.
     """
 
@@ -103,27 +103,27 @@ class Tellers:
 
     @property
     def answered(self) -> int:
-        """How many transfers are made or refused."""
+        """Number of transfers made or refused."""
         return len(self.confirmed) + self.refused
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the threads."""
         self._began = time.monotonic()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Ask for no more transfers."""
         self._stop.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
 
     def require_running(self) -> None:
-        """Return if they work.
+        """Check that no thread has failed.
 
         Raises:
-            EosError: what kept one from that.
+            EosError: the cause of a failure.
         """
         if self._error is not None:
             raise self._error
@@ -139,7 +139,7 @@ class Tellers:
             self._error = error
 
     def _ask(self, desk: _Desk, topic: str, order: Order) -> None:
-        """Ask until there is an answer; the transfer's id makes it one transfer."""
+        """Ask until there is an answer; the transfer's id makes retries idempotent."""
         self._stop.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
         while not self._stop.is_set():
             try:
@@ -158,17 +158,17 @@ class Tellers:
 
 
 class _Desk:
-    """A connection to a bank, opened again when it was lost."""
+    """A connection to a bank, opened again after a loss."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: Any = None
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of the bank's with the connection.
+        """Call a function of the bank with the connection.
 
         Raises:
-            DatabaseAway: whether it was done is not known.
+            DatabaseAway: the outcome is unknown.
         """
         with translating("send a transfer"):
             if self._connection is None:
@@ -176,7 +176,7 @@ class _Desk:
             function(self._connection, *arguments)
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -22,16 +22,16 @@ from eosframework.errors import RunError
 
 JOB = "archive"
 SETTINGS = ("backfill.commit_interval_seconds=0.5", "backfill.stall_seconds=3")
-"""So that transactions are open when something is killed, and a retry need not watch for long."""
+"""Transactions are open at each kill, and a retry waits only briefly for the killed attempt."""
 
 LOOK_SECONDS = 0.2
 DECIDED_SECONDS = 0.1
-"""What others had under way when somebody looks at the registry is decided so much later."""
+"""Time after which transactions that were open at a look are decided."""
 
 RUN_SECONDS = 900.0
 GONE_SECONDS = 10.0
 KILLS = (("worker", 0.1), ("driver", 0.45))
-"""What is killed, and after which share of what is to be processed."""
+"""Victims, and the processed share at which each is killed."""
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class Backfilling:
     """Runs the job until it is complete.
 
     Args:
-        world: where to.
-        archive: folder with the files.
-        expected: how many records the tasks of all sub-topologies will take, about.
+        world: target of the job.
+        archive: directory with the files.
+        expected: approximate number of records that the tasks of all sub-topologies process.
         stage: of the demo.
         chance: chooses victims.
 
     Attributes:
         kills: done so far.
-        seen: of them, those whose effect was seen: a retry of Spark, a driver that is gone.
+        seen: kills with an observed effect: a retry of Spark, an ended driver.
     """
 
     world: World
@@ -60,10 +60,10 @@ class Backfilling:
     _drivers: list[Service] = field(default_factory=list[Service])
 
     def run(self) -> JobState:
-        """Return the job, complete.
+        """Return the complete job.
 
         Raises:
-            ComponentFailed: a driver that nobody killed failed.
+            ComponentFailed: a driver failed without a kill.
             RunError: the job did not end in time.
         """
         log = JobLog(JOB, self.world.graph.application, self.world.settings, self.world.admin)
@@ -112,7 +112,7 @@ class Backfilling:
                 self.stage.story.say(f"kill {self.kills}: {kill}", style="red")
 
     def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
-        """SIGKILL a Python process in the middle of a task; None: it was through with it."""
+        """SIGKILL a Python process in the middle of a task; None: the task is already complete."""
         task = self.chance.choice(sorted(tasks))
         pid = int(tasks[task].split("/")[1])
         try:
@@ -129,7 +129,7 @@ class Backfilling:
         return Kill(pid, "a Python worker of Spark", (task,))
 
     def _kill_driver(self, tasks: Mapping[str, str]) -> Kill:
-        """SIGKILL the command, not what it has started, and run the same command again."""
+        """SIGKILL the command alone, not its children, and run the same command again."""
         driver = self._drivers[-1]
         driver.kill()
         self.seen += 1
@@ -146,7 +146,7 @@ class Backfilling:
 
 
 def _running(state: JobState) -> dict[str, str]:
-    """Return which attempt runs each task that somebody has, by the task's name."""
+    """Return the attempt of each running task, by the task's name."""
     return {
         f"{sub_topology}[{number}]": progress.attempt
         for (sub_topology, number), progress in state.tasks.items()

@@ -1,9 +1,9 @@
-"""The demo of a backfill from its first line to its verdict.
+"""The backfill demo from its first line to its verdict.
 
-1. start two brokers and two databases, and fill the tables that flights are looked up in
-2. write the archive: files with the flights that were known at the cutover
-3. backfill the archive with Spark; kill a Python worker, then the driver, and start that again
-4. cut over, start live workers, feed what came later, kill one of them
+1. start two brokers and two databases, and fill the tables for lookups
+2. write the archive: files with the flights known at the cutover
+3. backfill the archive with Spark; kill a Python worker, then the driver, and start it again
+4. cut over, start live workers, feed the later flights, kill one worker
 5. in the other world, feed all flights and let live workers process them
 6. compare all topics and the table of both worlds
 """
@@ -33,19 +33,19 @@ COMMAND_SECONDS = 120.0
 CATCH_UP_SECONDS = 900.0
 LOOK_SECONDS = 0.5
 NEARLY = 100
-"""Offsets: behind the last records of partitions come a few markers that nobody commits."""
+"""Offsets: a few control records without a commit follow the last records of partitions."""
 
 LIVE_KILLS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo is to do.
+    """The parameters of the demo.
 
     Args:
-        span: which flights, and when the archive ends.
-        seed: decides who is killed.
-        keep: leave brokers and databases up.
+        span: period of the flights, and end of the archive.
+        seed: selects the victims.
+        keep: leave brokers and databases running.
     """
 
     span: Span
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended."""
+    """The result of the demo."""
 
     comparisons: tuple[Comparison, ...]
     backfilled: int
@@ -66,17 +66,17 @@ class Outcome:
 
     @property
     def equal(self) -> bool:
-        """Whether both worlds have the same, and there was something to compare."""
+        """True if both worlds are equal and not empty."""
         return all(one.equal and one.expected for one in self.comparisons)
 
     @property
     def proves_enough(self) -> bool:
-        """Whether what was to be killed was, and it showed."""
+        """True if all planned kills were done and had an effect."""
         return self.kills == self.kills_seen == len(KILLS) + LIVE_KILLS
 
     @property
     def good(self) -> bool:
-        """Whether history and live together made what live alone makes."""
+        """True if backfill and live together equal live alone."""
         return self.equal and self.proves_enough
 
     def as_data(self) -> dict[str, int | float]:
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
-    """Run the demo and tell it on `console`; nothing is left running, however it ends.
+    """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
     Raises:
         ConfigurationError: there are no flights before the cutover, or none after it.
@@ -144,7 +144,7 @@ class _Demo:
         return World(name, self._stage.directory, cluster, server)
 
     def _prepare(self, world: World) -> int:
-        """Fill the tables, create the rest, and return how many rows tasks will read of them."""
+        """Fill the tables, create the rest, and return the number of rows that tasks will read."""
         filled = world.fill_tables()
         world.start("apply").finish(COMMAND_SECONDS, self._check)
         listed = ", ".join(f"{count:,} {topic}" for topic, count in filled.items())
@@ -174,7 +174,7 @@ class _Demo:
         self._story.say("cut over: live workers go on with its state, at the next record")
 
     def _go_on(self, world: World) -> None:
-        """Feed what came later to workers that run, and kill one of them."""
+        """Feed the later flights to running workers, and kill one of them."""
         with self._workers(world) as workers:
             fed = world.feed(self._flights.live, lambda _: self._look(workers))
             self._story.say(f"{fed:,} flights came later and are fed to live workers")
@@ -204,7 +204,7 @@ class _Demo:
         workers.require_running()
 
     def _process(self, world: World, workers: Workers) -> None:
-        """Let workers process nearly everything, and one more whatever is left."""
+        """Let the workers process nearly everything, and one more worker the rest."""
         lag = world.lag()
         deadline = time.monotonic() + CATCH_UP_SECONDS
         with self._story.bars(lag, "processed") as bars:

@@ -1,4 +1,4 @@
-"""What two worlds are compared by: how often each record and row is in one and in the other."""
+"""The comparison of two worlds, by the number of occurrences of each record and row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Contents = Mapping[str, Counter[bytes]]
-"""By topic or table: each record or row, and how often it is there."""
+"""By topic or table: the number of occurrences of each record or row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,9 @@ class Comparison:
     """One topic or table in both worlds.
 
     Args:
-        expected: how many there are where everything was processed live.
-        missing: how many of them are not there where history was backfilled.
-        extra: how many are there only.
+        expected: number of records or rows in the live world.
+        missing: those missing in the backfilled world.
+        extra: those only in the backfilled world.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both have the same, each as often."""
+        """True if both worlds have the same records or rows, equally often."""
         return not self.missing and not self.extra
 
 
@@ -45,7 +45,7 @@ def compare(backfilled: Contents, live: Contents) -> list[Comparison]:
 
 
 def counts(comparisons: Sequence[Comparison]) -> dict[str, int]:
-    """Return what a verdict counts of all topics and tables together."""
+    """Return the totals over all topics and tables."""
     return {
         "compared": sum(one.expected for one in comparisons),
         "missing": sum(one.missing for one in comparisons),

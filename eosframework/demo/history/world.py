@@ -1,4 +1,4 @@
-"""One of two worlds that are compared: a broker, a database, and the application on them."""
+"""One of two worlds to compare: a broker, a database, and the application on them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ INPUT = "flights.landed"
 TABLE = "hourly_delays"
 
 Content = Counter[bytes]
-"""Records or rows as digests or texts, and how often each is there."""
+"""Number of occurrences of each record or row, by digest or text."""
 
 _ROWS = b"SELECT row_to_json(hourly_delays)::text FROM hourly_delays"
 
 
 class World:
-    """The example `delays` on servers of its own.
+    """The example `delays` on its own servers.
 
     Args:
         name: of the directory and in messages.
@@ -67,7 +67,7 @@ class World:
         }
 
     def fill_tables(self) -> dict[str, int]:
-        """Create the input topics, feed what flights are looked up in, and count it by topic."""
+        """Create the input topics, feed the tables, and return their sizes by topic."""
         self.admin.create_topics([TopicToCreate(topic, PARTITIONS) for topic in FEEDS])
         tables = {topic: records for topic, records in FEEDS.items() if topic != INPUT}
         return {topic: feed(self.settings, topic, of(MONTHS)) for topic, of in tables.items()}
@@ -89,7 +89,7 @@ class World:
         )
 
     def lag(self) -> int:
-        """Return how many offsets workers have still to commit; some are markers."""
+        """Return the number of offsets that workers have yet to commit, with control records."""
         partitions = [TopicPartition(t, n) for t in sorted(self.read) for n in range(PARTITIONS)]
         bounds = self.admin.log_bounds(partitions)
         committed = self.admin.committed(self.graph.application, partitions, stable=False)
@@ -97,22 +97,22 @@ class World:
 
     @property
     def read(self) -> set[str]:
-        """Topics that tasks read, those of the application's own included."""
+        """Topics that tasks read, internal topics included."""
         return {source.topic for part in self.graph.sub_topologies for source in part.sources}
 
     @property
     def outputs(self) -> list[str]:
-        """Topics that others read: those that the application does not read itself."""
+        """Output topics that the application does not read itself."""
         written = {topic for part in self.graph.sub_topologies for topic in part.sink_topics}
         return sorted(
             written - self.read - {persister.topic for persister in self.graph.persisters}
         )
 
     def records(self, topic: str) -> Content:
-        """Return what a `read_committed` reader finds in a topic.
+        """Return the records of a topic that a `read_committed` reader sees.
 
-        Headers do not count: those of dead letters name offsets, which differ between a topic and
-        the files that stand for it.
+        Headers are ignored: those of dead letters contain offsets, which differ between a topic and
+        files.
         """
         found: Content = Counter()
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]

@@ -1,13 +1,13 @@
-"""The book of one input partition: what the receipts of its outputs prove.
+"""The book of one input partition: the evidence of its outputs' receipts.
 
-Outputs are numbered without a gap, so whatever was lost leaves a hole between two numbers, and a
-copy brings a number a second time. Two bits and a byte for each output are kept, whatever their
-number: which are there, where an input record's outputs begin, and which transaction brought them.
+Outputs are numbered without gaps, so a lost output leaves a hole between two numbers, and a copy
+repeats a number. Each output takes two bits and a byte, however large its number: it exists, an
+input record's outputs begin there, and its transaction.
 
-    where the range begins      the first number of its first receipt; one whose receipt names an
-                                earlier input record within the range as the one before is lost
-    where it ends               the first number behind it, by the receipt there; at the committed
-                                position the number that is stored with it
+    begin of the range    the first number of its first receipt; if that receipt names an earlier
+                          input record within the range as its predecessor, that one is lost
+    end of the range      the first number after it, by the receipt found there; at the committed
+                          offset, the number stored with the offset
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from eosframework.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Input records of one partition that receipts judge.
+    """The input records of one partition that receipts judge.
 
     Args:
-        start: offset of the first.
-        end: offset behind the last; at most `position`.
-        position: a committed position.
-        series: the numbering that was committed with it.
+        start: offset of the first record.
+        end: offset after the last record; at most `position`.
+        position: a committed offset.
+        series: the numbering committed with it.
         transaction: number of the transaction that committed it.
-        position_now: the committed position when the outputs were complete.
+        position_now: the committed offset when the outputs were complete.
     """
 
     partition: TopicPartition
@@ -45,14 +45,14 @@ class Span:
 
 @dataclass(slots=True)
 class Copies:
-    """Outputs of one transaction that are there again.
+    """Duplicates of outputs of one transaction.
 
     Args:
-        count: how many.
-        first: the lowest of their numbers.
-        end: the number behind the highest.
+        count: number of duplicates.
+        first: the lowest output number.
+        end: the number after the highest.
         inputs: offsets of the first and the last input record.
-        place: where the first one is.
+        place: place of the first duplicate.
     """
 
     count: int
@@ -62,7 +62,7 @@ class Copies:
     place: str
 
     def add(self, receipt: Receipt) -> None:
-        """Take one more."""
+        """Count another duplicate."""
         self.count += 1
         self.first = min(self.first, receipt.number)
         self.end = max(self.end, receipt.number + 1)
@@ -71,24 +71,24 @@ class Copies:
 
 
 class Book:
-    """Takes every receipt of one input partition, in any order between output partitions."""
+    """All receipts of one input partition, added in any order between output partitions."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
         self.records = 0
         self.inputs = Bitmap()
-        """Offsets of the input records in the range, counted from its start."""
+        """Offsets of the input records in the range, relative to its start."""
         self.visible = 0
         self.numbers = Bitmap()
         self.copies: dict[int, Copies] = {}
-        """By the transaction that the copies name."""
+        """By transaction number of the copies."""
         self.copied: list[tuple[Receipt, str]] = []
         """The first copies, each with its place."""
         self.duplicated = self.reordered = self.unexpected = 0
         self.split: set[int] = set()
         """Offsets of input records whose outputs are in several transactions."""
         self.uncommitted: set[int] = set()
-        """Offsets of input records behind the committed position whose outputs are there."""
+        """Offsets of input records from the committed offset on that already have outputs."""
         self.details = Details()
         self._firsts = Bitmap()
         self._transactions = Bytemap()
@@ -99,16 +99,16 @@ class Book:
         self._above: Receipt | None = None
 
     def name(self, offset: int) -> str:
-        """Return how a message names an input record."""
+        """Return an input record's place as messages name it."""
         return f"{self.span.partition}@{offset}"
 
     def take_input(self, offset: int) -> None:
-        """Take an input record of the range."""
+        """Count an input record of the range."""
         self.records += 1
         self.inputs.add(offset - self.span.start)
 
     def take(self, receipt: Receipt, output: TopicPartition, offset: int) -> None:
-        """Take the receipt of the output record at `offset` of `output`."""
+        """Add the receipt of the output record at `offset` of `output`."""
         span = self.span
         if receipt.offset >= span.position_now:
             self._take_uncommitted(receipt, f"{output}@{offset}")
@@ -124,19 +124,19 @@ class Book:
             self._take_inside(receipt, output, offset)
 
     def holes(self) -> Iterator[tuple[int, int]]:
-        """Yield the runs of numbers that are not there, as first and one behind the last."""
+        """Yield the runs of missing numbers, as the first one and the one after the last."""
         return self.numbers.missing(*self._bounds())
 
     def input_before_end(self) -> int | None:
-        """Return the last input record that gave outputs before the range ends."""
+        """Return the last input record with outputs before the end of the range."""
         return self._behind()[0]
 
     def begins_input(self, number: int) -> bool:
-        """Tell whether an input record's outputs are known to begin with this number."""
+        """Return whether a number is known to be the first output of an input record."""
         return number in self._firsts
 
     def same_transaction(self, number: int, other: int) -> bool:
-        """Tell whether two outputs that are there came in the same transaction."""
+        """Return whether two outputs exist and belong to the same transaction."""
         there = number in self.numbers and other in self.numbers
         return there and self._transactions[number] == self._transactions[other]
 
@@ -227,13 +227,13 @@ class Book:
         self.details.add(Detail("torn", text, name, None, place, receipt.transaction))
 
     def _behind(self) -> tuple[int | None, int]:
-        """Return the input that gave outputs last before the range ends, and the number there."""
+        """Return the last input record with outputs before the range ends, and the number there."""
         if self._above is None or self.span.end == self.span.position:
             return self.span.series.last, self.span.series.number
         return self._above.previous, self._above.first
 
     def _bounds(self) -> tuple[int, int]:
-        """Return the first number of the range and the one behind its last."""
+        """Return the first number of the range and the number after its last."""
         span, lowest, below_end = self.span, self._lowest, self._below_end
         last_input, end = self._behind()
         if span.start == span.end:
@@ -254,10 +254,10 @@ class Book:
         return first, end
 
     def _end_inside(self, first: int, end: int) -> int:
-        """Return where the range ends, if the input record that `_behind` gives is behind it.
+        """Return the end of the range if the input record from `_behind` is past it.
 
-        What is missing up to `end` is of that one alone if it is one output, or if no other input
-        record lies between. Otherwise it counts: it is lost, here or close behind.
+        Numbers missing up to `end` belong to that record alone if there is only one, or if no other
+        input record lies between. Otherwise they count as lost, here or right after the range.
         """
         span, highest = self.span, self._highest
         inside_end = first if highest is None else highest.end

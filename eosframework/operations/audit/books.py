@@ -1,8 +1,8 @@
-"""The books of all input partitions that receipts judge, and the verdict that they give.
+"""The books of all input partitions judged by receipts, and their verdict.
 
 1. every receipt goes into the book of its input partition
-2. where a book has a hole or a copy, a second look at the outputs asks for its neighbours
-3. neighbours tell which input records are meant, and which transactions
+2. where a book has a hole or a copy, the outputs are read again to find its neighbours
+3. the neighbours identify the input records and the transactions
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.records import TopicPartition
 
 Answers = dict[tuple[TopicPartition, int], list[tuple[Receipt, str]]]
-"""By input partition and number: the receipts with that number, each with its place."""
+"""Receipts by input partition and output number, each with its place."""
 
 
 class Books:
-    """Books by input partition.
+    """The books by input partition.
 
     Args:
-        application: whose receipts count.
-        spans: what is judged.
+        application: only receipts of this application count.
+        spans: the judged input.
     """
 
     def __init__(self, application: str, spans: Iterable[Span]) -> None:
@@ -34,13 +34,13 @@ class Books:
         self._answers: Answers = {}
 
     def take_inputs(self, partition: TopicPartition, messages: Sequence[Message]) -> None:
-        """Take input records of the range of a partition."""
+        """Count input records in the range of a partition."""
         book = self._books[partition]
         for message in messages:
             book.take_input(message.offset())
 
     def take(self, output: TopicPartition, message: Message) -> bool:
-        """Take an output record; False: it is not for receipts to judge."""
+        """Add an output record; False: receipts do not judge it."""
         receipt = self._own(message)
         if receipt is None:
             return False
@@ -52,7 +52,7 @@ class Books:
         return True
 
     def ask(self) -> bool:
-        """Tell whether a second look is needed."""
+        """Collect the numbers to look up; return whether the outputs must be read again."""
         for partition, book in self._books.items():
             for first, end in islice(book.holes(), DETAILS_OF_A_KIND):
                 self._answers[partition, first - 1] = []
@@ -62,7 +62,7 @@ class Books:
         return bool(self._answers)
 
     def look_again(self, output: TopicPartition, message: Message) -> None:
-        """Take an output record a second time, for the names of others."""
+        """Look up an output record in the second pass."""
         receipt = self._own(message)
         if receipt is not None:
             partition = TopicPartition(receipt.topic, receipt.partition)
@@ -71,7 +71,7 @@ class Books:
                 found.append((receipt, f"{output}@{message.offset()}"))
 
     def verdict(self) -> Verdict:
-        """Return what all the books say."""
+        """Return the combined verdict of all books."""
         verdict = Verdict()
         for book in self._books.values():
             verdict += _Judge(book, self._answers).verdict()
@@ -89,7 +89,7 @@ class Books:
 
 
 class _Judge:
-    """Turns what one book lacks and has too much of into a verdict."""
+    """The verdict on one book's holes and copies."""
 
     def __init__(self, book: Book, answers: Answers) -> None:
         self._book = book
@@ -97,7 +97,7 @@ class _Judge:
         self._details = Details(book.details.sorted())
         self._lost = 0
         self._torn: set[int] = set()
-        """First numbers of input records of which a part is lost."""
+        """First numbers of input records whose outputs are partly lost."""
 
     def verdict(self) -> Verdict:
         book = self._book
@@ -144,7 +144,7 @@ class _Judge:
             self._say_inputs(first, end, left, right)
 
     def _say_part(self, sibling: Receipt, first: int, end: int) -> None:
-        """Name outputs of an input record of which another output is there."""
+        """Report lost outputs of an input record whose other outputs exist."""
         name = self._book.name(sibling.offset)
         for number in range(first, end):
             text = f"output {number - sibling.first + 1} of {sibling.count} of {name} is not there"
@@ -155,7 +155,7 @@ class _Judge:
     def _say_inputs(
         self, first: int, end: int, left: Receipt | None, right: Receipt | None
     ) -> None:
-        """Name input records that none of the outputs is there of."""
+        """Report input records without any outputs."""
         book, span = self._book, self._book.span
         after = span.start - 1 if left is None else max(left.offset, span.start - 1)
         last = book.input_before_end() if right is None else right.previous
@@ -212,7 +212,7 @@ def _is_run(copies: Copies) -> bool:
 
 
 def _between(left: Receipt | None, right: Receipt | None, behind: int) -> range:
-    """Return the transactions between two outputs, of which there is nothing."""
+    """Return the transactions between two outputs; none of their outputs exists."""
     if left is None:
         return range(0)
     return range(left.transaction + 1, behind if right is None else right.transaction)

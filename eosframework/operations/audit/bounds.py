@@ -1,4 +1,4 @@
-"""From where to where an audit looks, as a user says it."""
+"""The scope of an audit, parsed from `--from` and `--to`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offse
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a range of input records; without any of the optional parts, the log's own.
+    """One end of a range of input records; without optional parts, the end of the log itself.
 
     Args:
-        text: as the user wrote it.
-        moment: in milliseconds since the epoch: at the first record that is not older.
+        text: the user's argument.
+        moment: milliseconds since the epoch: at the first record that is not older.
         offset: in every input partition.
-        places: an offset for each of some partitions; the others are not bounded.
+        places: offsets by partition; other partitions are unbounded.
     """
 
     text: str
@@ -33,10 +33,10 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read a bound: beginning, end, a time in ISO 8601, an offset, or places.
+        """Parse a bound: beginning, end, a time in ISO 8601, an offset, or places.
 
         Raises:
-            ConfigurationError: it is none of these.
+            ConfigurationError: the text is none of these.
         """
         text = text.strip()
         if text in (BEGINNING, END):
@@ -64,10 +64,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The input records that are judged: from `start` on, up to before `end`.
+    """The input records to judge: from `start` to before `end`.
 
     Raises:
-        ConfigurationError: it ends before it begins.
+        ConfigurationError: the range ends before it begins.
     """
 
     start: Bound = Bound(BEGINNING)
@@ -79,7 +79,7 @@ class Scope:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is everything that was processed."""
+        """True if the scope covers all processed records."""
         return self.start.text == BEGINNING and self.end.text == END
 
     def backwards(self, where: str) -> ConfigurationError:

@@ -1,15 +1,15 @@
-"""Compares what must be in the outputs with what is, record by record.
+"""The comparison of expected outputs with the records found.
 
-1. match      each found record with an expected one that is equal, oldest first
-2. lost       expected ones without a match
-   duplicated found ones without a match
-   torn       input records of which some outputs have a match and others have not, and found
-              records that come from input whose position is not committed
-   reordered  matched ones that come after one of a later input record, by input partition and
+1. match      each found record with an equal expected one, oldest first
+2. lost       expected outputs without a match
+   duplicated found records without a match
+   torn       input records with some outputs matched and others not, and found records of input
+              whose offset is not committed
+   reordered  matched records that follow one of a later input record, by input partition and
               output partition
 
-Equal records cannot be told apart, so those expected more than once are counted but say nothing
-about order.
+Equal records cannot be distinguished, so records expected more than once are counted but not
+checked for order.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def compare(
     """Return the verdict (step 2).
 
     Args:
-        expected: the outputs of the input, in its order.
-        found: the records of the output topics, each partition in its order.
-        matching: as `match` returns it. None: match now.
-        input_records: how many input records `expected` comes from.
-        required: how many of `expected` must be there, from its start; the others are of
-            records that were processed while the audit ran. None: all.
-        ahead: outputs of input records behind the committed positions.
-        input_trimmed: the input no longer has its first records, so that a found record that
-            equals no expected one says nothing.
-        only_a_part: `expected` is of a part of the input, so that such a record is of another.
-        notes: what else a reader of the numbers must know.
+        expected: the outputs of the input, in input order.
+        found: the records of the output topics, each partition in order.
+        matching: result of `match`. None: match now.
+        input_records: number of input records of `expected`.
+        required: leading part of `expected` that must exist; the rest belongs to records processed
+            while the audit ran. None: all.
+        ahead: outputs of input records from the committed offsets on.
+        input_trimmed: the input lost its first records, so a found record without an equal expected
+            one proves nothing.
+        only_a_part: `expected` covers a part of the input; such a record belongs to another part.
+        notes: remarks for readers of the counts.
     """
     matching = matching or match(expected, found)
     required = len(expected) if required is None else required
@@ -78,7 +78,7 @@ def compare(
 def _missing(
     expected: Ledger, matching: Matching, required: int, details: Details
 ) -> tuple[int, int]:
-    """Count outputs that are lost, and input records of which only some are."""
+    """Count lost outputs, and input records with only some outputs lost."""
     lost = torn = 0
     runs: dict[int, _Run] = {}
     for start, stop in _inputs(expected, required):
@@ -99,7 +99,7 @@ def _missing(
 
 
 def _inputs(expected: Ledger, required: int) -> Iterator[tuple[int, int]]:
-    """Yield the outputs of each input record, as the first index and one behind the last."""
+    """Yield the outputs of each input record, as the first index and the one after the last."""
     start = 0
     for index in range(1, required):
         if expected.place(index) != expected.place(start):
@@ -111,7 +111,7 @@ def _inputs(expected: Ledger, required: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Run:
-    """Input records in a row that share a fate, as the indexes of their first outputs."""
+    """Consecutive input records that lost all outputs, as the indexes of their first outputs."""
 
     first: int
     last: int = 0
@@ -165,7 +165,7 @@ def _say_copies(expected: Ledger, found: Ledger, matching: Matching, details: De
 def _runs_of_copies(
     copies: list[tuple[int, int]], expected: Ledger
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield copies of outputs that follow each other in one input partition, once each."""
+    """Yield runs of copies whose originals follow each other in one input partition."""
     run: list[tuple[int, int]] = []
     for copy in copies:
         if run and (
@@ -181,7 +181,7 @@ def _runs_of_copies(
 def _uncommitted(
     found: Ledger, matching: Matching, ahead: Ledger | None, details: Details
 ) -> Mapping[int, tuple[int, int]]:
-    """Return the found records that come from input behind the committed positions."""
+    """Return the found records of input from the committed offsets on."""
     if ahead is None or not matching.unexplained:
         return {}
     wanted = {found.digest(index): index for index in reversed(matching.unexplained)}

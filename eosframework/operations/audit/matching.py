@@ -1,4 +1,4 @@
-"""Which found record is which expected one: they are equal, and the oldest comes first."""
+"""The matching of found records with equal expected ones, oldest first."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ NONE = -1
 
 @dataclass(slots=True)
 class Matching:
-    """Which found record is which expected one.
+    """Pairs of found and expected records.
 
     Args:
         origin: by found record, the index of the expected one.
         found_as: by expected record, the index of the found one.
         alike: by expected record, whether another expected one equals it.
-        copies: found records that equal an expected one which has its match already, each with
-            the index of that one.
-        unexplained: found records that equal no expected one.
+        copies: found records equal to an expected one that already has a match, with its index.
+        unexplained: found records equal to no expected one.
     """
 
     origin: array[int]
@@ -33,11 +32,11 @@ class Matching:
 
     @property
     def matched(self) -> int:
-        """How many found records are expected ones."""
+        """Number of found records with a match."""
         return len(self.origin) - self.origin.count(NONE)
 
     def explain(self, found: Ledger, digests: Iterable[bytes]) -> None:
-        """Take copies away that equal outputs of other input records, one for each of those."""
+        """Remove copies that equal outputs of other input records, one for each output."""
         wanted: dict[bytes, list[int]] = {}
         for index in self.copies:
             wanted.setdefault(found.digest(index), []).append(index)

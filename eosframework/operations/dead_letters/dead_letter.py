@@ -1,4 +1,4 @@
-"""One dead letter, and the record that it was."""
+"""One dead letter, and its original record."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record that could not be processed, as it lies in its dead-letter topic.
+    """A record that could not be processed, as stored in its dead-letter topic.
 
     Args:
         partition: of the dead-letter topic.
-        offset: there.
-        origin: the partition that the record came from.
+        offset: in the dead-letter topic.
+        origin: source partition of the record.
         origin_offset: its offset there.
-        step: that failed; its name begins with that of its stream or source.
+        step: the failed step; its name begins with that of its stream or source.
         error: in one line.
-        failed_at: milliseconds since the epoch; None: written before letters said so.
-        attempts: how often it had failed by then.
-        replayed_from: place of the letter that this one was before; None: of none.
+        failed_at: milliseconds since the epoch; None: written by a version without this header.
+        attempts: number of failed attempts.
+        replayed_from: place of the dead letter that was replayed as this record; None: not a
+            replay.
         timestamp: event time of the record, in milliseconds.
-        headers: those that the record came with.
+        headers: original headers of the record.
     """
 
     partition: TopicPartition
@@ -55,22 +56,22 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """How it is named: `TOPIC[PARTITION]@OFFSET`."""
+        """Place of the dead letter: `TOPIC[PARTITION]@OFFSET`."""
         return f"{self.partition}@{self.offset}"
 
     @property
     def input(self) -> str:
-        """The record that it is of, named likewise."""
+        """Place of the source record, in the same format."""
         return f"{self.origin}@{self.origin_offset}"
 
     @property
     def kind(self) -> str:
-        """The type of the error."""
+        """Type of the error."""
         return self.error.partition(":")[0]
 
     @classmethod
     def parse(cls, message: Message) -> Letter | None:
-        """Read a letter; None: the record was not written as one."""
+        """Parse a dead letter; None: the record is not a dead letter of this framework."""
         pairs = message.headers() or []
         said = {name: (value or b"").decode(errors="replace") for name, value in pairs}
         try:
@@ -97,15 +98,15 @@ class Letter:
         )
 
     def again(self, application: str, topic: str, partitions: int) -> Output:
-        """Return the record as it was, on its way to be processed again.
+        """Return the original record as an output, to be processed again.
 
-        It goes to the partition that it came from, where there is one of this number, and says
-        which letter it was.
+        It goes to the partition of the source record if the topic has that partition, and has a
+        header with the place of the dead letter.
 
         Args:
-            application: whose receipts were added to it.
-            topic: where it goes.
-            partitions: how many that one has.
+            application: receipts of this application are removed.
+            topic: target topic.
+            partitions: number of partitions of that topic.
         """
         number = self.origin.partition if 0 <= self.origin.partition < partitions else -1
         kept = [(n, v) for n, v in self.headers if not _is_receipt_of(application, n, v)]

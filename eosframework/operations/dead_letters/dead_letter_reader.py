@@ -1,4 +1,4 @@
-"""Reads the dead letters of an application from their topics."""
+"""The dead letters of an application, read from their topics."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from eosframework.operations.dead_letters.selection import LetterPlace
 from eosframework.records import TopicPartition
 
 Marked = Mapping[TopicPartition, Marks]
-"""By partition of a dead-letter topic, what was replayed of it."""
+"""Replayed dead letters, by partition of a dead-letter topic."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Letters that have topic, input, step and type of error in common.
+    """Dead letters with the same topic, input, step and error type.
 
     Args:
         topic: dead-letter topic.
-        input: topic that their records came from.
+        input: source topic of their records.
         kind: type of the error.
         example: the newest one.
-        replayed: how many of them were replayed.
-        first_at: when the first one failed, in milliseconds since the epoch; None: none says.
-        last_at: likewise the last one.
+        replayed: number of replayed ones.
+        first_at: time of the first failure, in milliseconds since the epoch; None: unknown.
+        last_at: time of the last failure.
     """
 
     topic: str
@@ -45,7 +45,7 @@ class Group:
     last_at: int | None = None
 
     def add(self, letter: Letter, *, is_replayed: bool) -> None:
-        """Count a letter."""
+        """Count a dead letter."""
         self.count += 1
         self.replayed += is_replayed
         at = letter.failed_at
@@ -60,9 +60,9 @@ class Letters:
     """The dead letters of an application.
 
     Args:
-        topics: that take them.
-        settings: how to reach the cluster.
-        admin: asks the same cluster.
+        topics: dead-letter topics.
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
     """
 
     def __init__(self, topics: Iterable[str], settings: KafkaSettings, admin: ClusterAdmin) -> None:
@@ -72,22 +72,22 @@ class Letters:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The id of each topic that exists."""
+        """Topic ids by name, of the topics that exist."""
         return {name: found.topic_id for name, found in self._facts.items()}
 
     def batches(
         self, only: TopicPartition | None = None
     ) -> Iterator[tuple[TopicPartition, list[tuple[Letter, Range]]]]:
-        """Yield the letters there are now, those of a partition in the order of their offsets.
+        """Yield the current dead letters, those of a partition in offset order.
 
-        Each comes with the offsets that are marked when it is replayed: from behind the record
-        before it on.
+        Each comes with the offset range to mark when it is replayed: from the offset after the
+        previous record on.
 
         Args:
-            only: of this partition; None: of all.
+            only: this partition; None: all.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         partitions = self._partitions if only is None else [only]
         ranges = self._admin.log_bounds(partitions)
@@ -103,10 +103,10 @@ class Letters:
             yield partition, letters
 
     def groups(self, marked: Marked) -> list[Group]:
-        """Return the letters grouped, the largest group first of each topic.
+        """Return the dead letters in groups, by topic, largest group first.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         groups: dict[tuple[str, str, str, str], Group] = {}
         for partition, letters in self.batches():
@@ -118,11 +118,11 @@ class Letters:
         return sorted(groups.values(), key=lambda group: (group.topic, -group.count, group.step))
 
     def find(self, place: LetterPlace) -> Letter:
-        """Return one letter.
+        """Return one dead letter.
 
         Raises:
-            ConfigurationError: there is none.
-            ClusterUnreachable: nobody answered.
+            ConfigurationError: it does not exist.
+            ClusterUnreachable: the cluster did not answer.
         """
         if place.partition in self._partitions:
             for _, letters in self.batches(place.partition):

@@ -1,4 +1,4 @@
-"""One dead letter as plain data: decoded where its source can be decoded, else as it is."""
+"""One dead letter as plain data, decoded with the serdes of its source where possible."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from eosframework.topology.graph.graph import Graph
 
 
 def shown(graph: Graph, letter: Letter, *, was_replayed: bool) -> dict[str, Any]:
-    """Return what there is to know of a letter.
+    """Return the data of a dead letter for display.
 
-    Key and value are decoded as the topic is that the record came from. Where that fails, or there
-    is no such topic, they are text; what is no text is `{"hex": …}`.
+    Key and value are decoded with the serdes of the record's source topic. Where that fails, or no
+    source reads this topic, they are text; bytes that are not UTF-8 become `{"hex": …}`.
 
     Args:
         graph: of the application.
-        letter: which one.
-        was_replayed: whether it was sent through the topology again.
+        letter: the dead letter.
+        was_replayed: the dead letter has a replay mark.
     """
     sources = {s.topic: s for part in graph.sub_topologies for s in part.sources}
     source = sources.get(letter.origin.topic)
@@ -50,7 +50,7 @@ def _decoded(data: bytes | None, serde: Serde) -> Any:
         value = serde.decode(data)
         plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         orjson.dumps(plain)
-    except raised_by_functions():  # that it does not decode may be why it is here
+    except raised_by_functions():  # the undecodable value may be the reason of the dead letter
         return _plain(data)
     return plain
 

@@ -1,4 +1,4 @@
-"""What a replay would do, before anything is done."""
+"""The plan of a replay, without side effects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eosframework.operations.dead_letters.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The letters that a choice means.
+    """The dead letters of a selection.
 
     Args:
-        counts: how many go to each target.
-        already: how many were replayed before; they are left out.
-        homeless: how many are left out by the topic that they name and nothing reads, such as the
+        counts: number by target.
+        already: number of replayed ones; they are left out.
+        homeless: by topic, number of those left out because no source reads that topic, such as the
             changelog of a window that failed when it closed.
     """
 
@@ -29,19 +29,19 @@ class Survey:
 
     @property
     def total(self) -> int:
-        """How many would be replayed."""
+        """Number of dead letters to replay."""
         return self.counts.total()
 
     @property
     def by_topic(self) -> list[tuple[Target, int]]:
-        """The targets with their counts, by topic."""
+        """Targets with their counts, by topic."""
         return sorted(self.counts.items(), key=lambda counted: counted[0].topic)
 
     def refuse_shared(self) -> None:
-        """Raise if records would go to topics that others read, too.
+        """Raise if records would go to topics that other consumers may read.
 
         Raises:
-            StartRefused: names them, and how to go on.
+            StartRefused: names the topics, and the alternatives.
         """
         shared = sorted(target.topic for target in self.counts if not target.is_own)
         if shared:
@@ -56,10 +56,10 @@ class Survey:
 def survey(
     letters: Letters, choice: Choice, targets: Mapping[str, Target], marked: Marked
 ) -> Survey:
-    """Count what a replay would do; changes nothing.
+    """Count the dead letters that a replay would send; changes nothing.
 
     Raises:
-        ClusterUnreachable: nobody answered.
+        ClusterUnreachable: the cluster did not answer.
     """
     counts: Counter[Target] = Counter()
     homeless: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Which dead letters a user means."""
+"""The selection of dead letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LetterPlace:
-    """One letter, or those in a row, of one partition of a dead-letter topic.
+    """One dead letter, or consecutive ones, of one partition of a dead-letter topic.
 
     Args:
         first: offset of the first one.
@@ -32,10 +32,10 @@ class LetterPlace:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `TOPIC[PARTITION]@OFFSET` or `TOPIC[PARTITION]@FIRST-LAST`.
+        """Parse `TOPIC[PARTITION]@OFFSET` or `TOPIC[PARTITION]@FIRST-LAST`.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: the text is neither.
         """
         match = _PLACES.fullmatch(text.strip())
         if match is None or int(match["last"] or match["first"]) < int(match["first"]):
@@ -48,19 +48,19 @@ class LetterPlace:
         return cls(partition, first, int(match["last"] or first))
 
     def covers(self, letter: Letter) -> bool:
-        """Tell whether a letter is among these."""
+        """Return whether a dead letter lies in this range."""
         return letter.partition == self.partition and self.first <= letter.offset <= self.last
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Letters by what they have in common; what is None or empty chooses all.
+    """Criteria for dead letters; an empty criterion selects all.
 
     Args:
         topic: dead-letter topic.
         error: a part of the error's text.
-        places: where they are.
-        since_ms: when they failed, at the earliest; those that do not say when are left out.
+        places: ranges of offsets.
+        since_ms: earliest time of failure; excludes dead letters without a time.
     """
 
     topic: str | None = None
@@ -70,11 +70,11 @@ class Choice:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """True without any criterion."""
         return self == Choice()
 
     def takes(self, letter: Letter) -> bool:
-        """Tell whether a letter is meant."""
+        """Return whether a dead letter is selected."""
         if self.topic is not None and letter.partition.topic != self.topic:
             return False
         if self.error is not None and self.error not in letter.error:
@@ -84,10 +84,10 @@ class Choice:
         return not self.places or any(place.covers(letter) for place in self.places)
 
     def refuse_unknown_topics(self, known: Iterable[str]) -> None:
-        """Raise if it names a topic that takes no letters.
+        """Raise if a criterion names a topic that is not a dead-letter topic.
 
         Raises:
-            ConfigurationError: names those that do.
+            ConfigurationError: lists the dead-letter topics.
         """
         known = sorted(known)
         for topic in filter(None, (self.topic, *(p.partition.topic for p in self.places))):
@@ -99,10 +99,10 @@ class Choice:
 
 
 def moment_of(text: str) -> int:
-    """Read a time in ISO 8601, as milliseconds since the epoch; without a zone it is UTC.
+    """Parse a time in ISO 8601, to milliseconds since the epoch; without a zone it is UTC.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the text is not a time.
     """
     try:
         moment = datetime.fromisoformat(text.strip())

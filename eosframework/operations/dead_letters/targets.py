@@ -1,4 +1,4 @@
-"""Where replayed letters go: to a topic that what failed reads."""
+"""Targets of replays: topics that the failed sub-topology reads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eosframework.topology.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic that the records of one input topic can be processed from again.
+    """A topic from which the records of one input topic can be processed again.
 
     Args:
         topic: its name.
-        sub_topology: that reads it.
-        is_own: nobody but the application reads it.
+        sub_topology: the sub-topology that reads it.
+        is_own: only the application reads it.
     """
 
     topic: str
@@ -24,9 +24,9 @@ class Target:
 
 
 def targets(graph: Graph) -> Mapping[str, Target]:
-    """Return, by the input topic that a letter names, where its record goes.
+    """Return the target of each input topic that a dead letter may name.
 
-    That is the topic of its own that the application has for this, else the input topic.
+    It is the application's replay topic for this input if declared, else the input topic itself.
     """
     own = {repartition.topic for repartition in graph.repartitions}
     found = {

@@ -1,4 +1,4 @@
-"""Settings of the brokers, against what transactions and this worker need."""
+"""Broker settings, compared with the needs of transactions and of the worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def verification(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that do not rule delayed frames out, if transactions are to be made."""
+    """Find brokers that do not reject delayed frames, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     brokers, all_told = snapshot.some_brokers, False
@@ -44,7 +44,7 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def versions(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers whose software is not the same."""
+    """Find brokers of different versions."""
     levels = snapshot.levels.read()
     if len(set(levels.values())) > 1:
         each = ", ".join(f"broker {broker} {level}" for broker, level in sorted(levels.items()))
@@ -67,22 +67,22 @@ def longest_transaction(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def expired_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget an idle transactional id early."""
+    """Find brokers that expire idle transactional ids early."""
     yield from _below(snapshot, "transactional.id.expiration.ms", WEEK_MINUTES * 60_000)
 
 
 def expired_producers(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget the sequence numbers of an idle producer early."""
+    """Find brokers that expire the sequence numbers of an idle producer early."""
     yield from _below(snapshot, "producer.id.expiration.ms", DAY_MS)
 
 
 def expired_offsets(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget the offsets of a stopped group early."""
+    """Find brokers that expire the offsets of a stopped group early."""
     yield from _below(snapshot, "offsets.retention.minutes", WEEK_MINUTES)
 
 
 def late_aborts(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that look for expired transactions seldom."""
+    """Find brokers that rarely look for expired transactions."""
     name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
     for broker, interval in _numbers(snapshot, name):
         if interval > snapshot.transaction_timeout_ms:
@@ -111,7 +111,7 @@ def session_limits(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def automatic_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that create a topic when somebody names it."""
+    """Find brokers that create topics on first use."""
     for broker, values in snapshot.brokers.read().items():
         if values.get("auto.create.topics.enable") == "true":
             yield Observation(f"broker {broker}", "auto.create.topics.enable=true")
@@ -124,7 +124,7 @@ def _below(snapshot: Snapshot, name: str, enough: int) -> Iterator[Observation]:
 
 
 def _numbers(snapshot: Snapshot, name: str) -> Iterator[tuple[int, int]]:
-    """Yield each broker with its value of a setting, where it has it."""
+    """Yield each broker that has a setting, with its value."""
     for broker, values in sorted(snapshot.brokers.read().items()):
         value = number_of(values, name)
         if value is not None:

@@ -1,4 +1,4 @@
-"""The table of checks, in the order of their report and of docs/howto/doctor.md."""
+"""The table of checks, in the order of the report and of docs/howto/doctor.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_CHECKED = Check(
     "as the reason says",
     _nothing,
 )
-"""What becomes of a check that cannot be made."""
+"""Finding for a check that could not run."""
 
 CHECKS: tuple[Check, ...] = (
     *brokers.CHECKS,

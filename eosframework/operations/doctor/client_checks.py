@@ -1,4 +1,4 @@
-"""The worker's own settings: timeouts against each other, and what the clients make of them."""
+"""The worker's own settings: timeouts compared with each other, and effective client properties."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from eosframework.operations.doctor.findings import Check, Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
 BROKER_TRANSACTIONS_PER_SECOND = 300
-"""What one core of a broker was measured to commit beside the workers (docs/scale.md)."""
+"""Measured commits per second of one broker core, alongside the workers (docs/scale.md)."""
 
 _PRODUCER_TIMEOUTS = ("message.timeout.ms", "socket.timeout.ms")
 
 
 def guarantee(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find an application that asked for less than exactly once."""
+    """Find an application with a weaker guarantee than exactly-once."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         yield Observation("this configuration", "worker.guarantee=at_least_once")
 
 
 def refused_properties(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find properties that librdkafka does not take, other checks' timeouts apart."""
+    """Find properties that librdkafka rejects, except the timeouts of other checks."""
     for reason in snapshot.refused_properties:
         if not any(name in reason for name in _PRODUCER_TIMEOUTS):
             yield Observation("kafka.properties", reason)
 
 
 def ignored_properties(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find properties that a worker sets itself, so that the user's value counts for nothing."""
+    """Find properties that a worker overrides, so that the user's value has no effect."""
     for name, value in snapshot.settings.kafka.properties.items():
         used = snapshot.consumer.get(name)
         if name in snapshot.consumer and str(used).lower() != str(value).lower():
@@ -38,17 +38,17 @@ def ignored_properties(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def delivery_timeout(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find records that outlast their transaction in the producer's queue."""
+    """Find a delivery timeout longer than the transaction timeout."""
     yield from _within_transaction(snapshot, "message.timeout.ms", 0)
 
 
 def request_timeout(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find requests that are waited for longer than their transaction lasts."""
+    """Find a request timeout longer than the transaction timeout."""
     yield from _within_transaction(snapshot, "socket.timeout.ms", 100)
 
 
 def room_to_repeat(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find requests that are never repeated, since their records expire first."""
+    """Find a request timeout that leaves no time for a retry before the records expire."""
     request, delivery = _timeouts(snapshot)
     if delivery <= request <= snapshot.transaction_timeout_ms + 100:
         yield Observation(
@@ -60,7 +60,7 @@ def room_to_repeat(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a record that may take longer than the group waits for its member."""
+    """Find a transaction timeout longer than the group waits for a poll."""
     interval = int(snapshot.consumer["max.poll.interval.ms"])
     if snapshot.transaction_timeout_ms >= interval:
         yield Observation(
@@ -72,7 +72,7 @@ def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find more transactions a second than brokers are known to bear."""
+    """Find a higher transaction rate than brokers are known to sustain."""
     worker = snapshot.settings.worker
     if worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
@@ -97,7 +97,7 @@ def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def heartbeats(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a session that a few lost heartbeats end."""
+    """Find a session that expires after few lost heartbeats."""
     session = int(snapshot.consumer["session.timeout.ms"])
     heartbeat = int(snapshot.consumer["heartbeat.interval.ms"])
     if heartbeat * 3 > session:
@@ -109,7 +109,7 @@ def heartbeats(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def instance_name(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell which name workers take where none is given."""
+    """Report the derived instance name where none is set."""
     if snapshot.settings.worker.instance is None:
         yield Observation(
             "group.instance.id",
@@ -118,7 +118,7 @@ def instance_name(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def readers(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell what cannot be seen from here: how others read the outputs."""
+    """Report that the isolation level of downstream consumers cannot be checked."""
     if snapshot.sinks:
         yield Observation(
             f"readers of {', '.join(snapshot.sinks)}",
@@ -127,7 +127,7 @@ def readers(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def clock(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a host whose clock is not the brokers'."""
+    """Find a difference between this host's clock and the controller's."""
     seen = snapshot.clock.read()
     ahead, unsure = seen.ahead.total_seconds(), seen.uncertainty.total_seconds()
     if abs(ahead) - unsure > 5:
@@ -157,7 +157,7 @@ def _within_transaction(snapshot: Snapshot, name: str, more: int) -> Iterator[Ob
 
 
 def _timeouts(snapshot: Snapshot) -> tuple[int, int]:
-    """Return the request's and the record's."""
+    """Return the request timeout and the delivery timeout."""
     delivery, request = (int(snapshot.producer[name]) for name in _PRODUCER_TIMEOUTS)
     return request, delivery
 

@@ -1,4 +1,4 @@
-"""The part of the snapshot that only kafka-python can ask for: transactions, clock, versions."""
+"""Snapshot parts that only kafka-python can request: transactions, clock, versions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Coordinated:
-    """What was seen; the names are those of the snapshot."""
+    """The answers, named as in the snapshot."""
 
     levels: Seen[Mapping[int, int]]
     clock: Seen[Clock]
@@ -50,14 +50,14 @@ def ask_coordinators(
     *,
     has_transactions: bool,
 ) -> Coordinated:
-    """Ask everything, one after the other; what fails is unseen.
+    """Send all requests, one after the other; a failed one leaves its part unseen.
 
     Args:
-        settings: reach the cluster.
+        settings: connection to the cluster.
         graph: of the application.
-        topics: in which transactions are looked for, existing or not.
-        leases: the tasks that have leased ids, by id; None: ids are derived.
-        has_transactions: there is a __transaction_state, or it may not be looked at.
+        topics: topics to search for open transactions, existing or not.
+        leases: the tasks of leased ids, by id; None: ids are derived.
+        has_transactions: __transaction_state exists, or may not be described.
     """
     application = graph.application
     if leases is None:
@@ -90,7 +90,7 @@ def ask_coordinators(
 
 
 def seen(what: str, ask: Callable[[], T]) -> Seen[T]:
-    """Return what `ask` answers, or that it was not seen, and why."""
+    """Return the answer of `ask`, or the reason why there is none."""
     try:
         return Seen(ask())
     except QUESTION_FAILED as error:
@@ -103,7 +103,7 @@ def _open(wire: Wire, topics: Sequence[str]) -> tuple[OpenTransaction, ...]:
 
 
 def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
-    """Return those that are open in the one partition that keeps the group's offsets."""
+    """Return the open transactions of the partition with the group's offsets."""
     partitions = len(wire.leaders([CONSUMER_OFFSETS]))
     if not partitions:
         return ()
@@ -113,9 +113,9 @@ def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
 
 
 def _ids(wire: Wire, application: str) -> tuple[Listed, ...]:
-    """Return those that begin as the application's do, and those that it has leased.
+    """Return the ids with the application's prefix, and its leased ones.
 
-    Brokers leave out what is not allowed.
+    Brokers omit ids without permission.
     """
     require_authority(wire, application)
     return tuple(

@@ -1,4 +1,4 @@
-"""The event times of the records that a source gives next: a few of each partition."""
+"""Event times of the next records of a source: a few of each partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eosframework.topology.graph.graph import Source
 
 PARTITIONS = 16
 RECORDS = 5
-"""Looked at of each partition. Where all is processed, the last ones: the next are like them."""
+"""Sample size of each partition. If all is processed, the last records stand for the next ones."""
 
 
 def next_event_times(
@@ -26,14 +26,14 @@ def next_event_times(
     source: Source,
     partitions: int,
 ) -> EventTimes | None:
-    """Return the earliest and the latest; None: there is no record.
+    """Return the earliest and the latest event time; None: there is no record.
 
     Args:
-        settings: reach the cluster.
-        admin: asks the same one.
-        committed: where the application goes on; a partition that is missing starts anew.
-        source: whose function gives the event time, where it has one.
-        partitions: of its topic.
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
+        committed: next offsets of the application; a missing partition starts at its beginning.
+        source: its timestamp function gives the event time, if it has one.
+        partitions: number of partitions of its topic.
     """
     wanted = [TopicPartition(source.topic, number) for number in range(min(partitions, PARTITIONS))]
     ranges: dict[TopicPartition, tuple[int, int]] = {}
@@ -52,7 +52,7 @@ def next_event_times(
 
 
 def _event_time(source: Source, message: Any) -> Iterator[int]:
-    """Yield a record's event time; none where it has none, which is for on_error to settle."""
+    """Yield a record's event time, if it has one; `on_error` handles others at run time."""
     if source.timestamp is None:
         yield message.timestamp()[1]
         return
@@ -60,5 +60,5 @@ def _event_time(source: Source, message: Any) -> Iterator[int]:
     try:
         decoded = value if value is None or not source.value.decode else source.value.decode(value)
         yield as_milliseconds(source.timestamp.call(decoded))
-    except raised_by_functions():  # whatever a user's function raises
+    except raised_by_functions():  # any exception of a user's function
         return

@@ -1,4 +1,4 @@
-"""Judges a snapshot by every check, and what could not be judged becomes a finding too."""
+"""The report: all checks over a snapshot. A check without its data becomes a finding too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eosframework.operations.doctor.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, errors first, in the order of the table."""
+    """The findings, errors first, in the order of the table."""
 
     application: str
     findings: tuple[Finding, ...]
@@ -31,11 +31,11 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing stands between the application and its guarantee."""
+        """True without findings of severity error."""
         return self.count(Severity.ERROR) == 0
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return the report as plain data, for JSON."""
         return {
             "application": self.application,
             "healthy": self.healthy,
@@ -46,14 +46,14 @@ class Report:
 
 
 def examine(snapshot: Snapshot) -> Report:
-    """Apply every check; pure, so that a made-up snapshot is judged as a cluster's is."""
+    """Apply every check; a pure function of the snapshot."""
     findings: list[Finding] = []
     unseen: dict[Unseen, list[str]] = {
         seen.found: [] for seen in snapshot.topics.values() if isinstance(seen.found, Unseen)
     }
     for check in CHECKS:
         try:
-            # One by one, so that what was found before a part that was not seen is kept.
+            # One by one: findings before an unseen part are kept.
             for observation in check.judge(snapshot):
                 findings.append(_finding(check, observation))
         except NotSeen as missing:
@@ -66,7 +66,7 @@ def examine(snapshot: Snapshot) -> Report:
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings that differ in what they are about alone, such as brokers, as one."""
+    """Merge findings that differ only in their object, such as brokers."""
     abouts: dict[Finding, list[str]] = {}
     for finding in findings:
         abouts.setdefault(replace(finding, about=""), []).append(finding.about)

@@ -1,4 +1,4 @@
-"""What the principal that asks may do, against what a worker needs."""
+"""The principal's permissions, compared with the needs of a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eosframework.txnid import tables_group
 
 
 def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find operations on topics and the group that are not allowed."""
+    """Find missing permissions on topics and groups."""
     groups = {snapshot.graph.application: snapshot.group}
     if snapshot.tables_group is not None:
         groups[tables_group(snapshot.graph.application)] = snapshot.tables_group
@@ -33,7 +33,7 @@ def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def registry(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find operations on the registry that are not allowed, or on the cluster to create it."""
+    """Find missing permissions on the control topic, or on the cluster to create it."""
     name = snapshot.registry
     for facts in snapshot.existing(name).values():
         needed = Access("Topic", name, ("Read", "Write", "Describe"))
@@ -59,7 +59,7 @@ def settings(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find transactional ids that this principal may not write under, if any are to be used."""
+    """Find transactional ids without Write permission, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     prefix = f"{snapshot.graph.application}-"

@@ -1,4 +1,4 @@
-"""Whether what is acknowledged stays: replicas of the application's and the brokers' topics."""
+"""Durability of acknowledged records: replicas of the application's and the brokers' topics."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _SETTINGS = {
         "offsets.topic.num.partitions",
     ),
 }
-"""By topic of the brokers': what it is created with."""
+"""By internal topic of the brokers: the settings with which it is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """How a topic is, or would be, replicated.
+    """The current or future replication of a topic.
 
     Args:
-        to_come: the topic does not exist, or may not be looked at: the brokers' settings count.
+        to_come: the topic does not exist, or may not be described: the brokers' settings apply.
     """
 
     about: str
@@ -52,17 +52,17 @@ class _Copies:
 
 
 def coordination_replicas(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find too few replicas of the topics in which brokers keep transactions and offsets."""
+    """Find too few replicas of the brokers' topics for transactions and offsets."""
     yield from _too_few(snapshot, _coordination(snapshot))
 
 
 def coordination_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a min.insync.replicas of the same topics that loses decisions or stops them."""
+    """Find a min.insync.replicas of the same topics that loses decisions or blocks them."""
     yield from _in_sync(snapshot, _coordination(snapshot))
 
 
 def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a number of partitions of the same topics that is not the one configured."""
+    """Find a number of partitions of the same topics that differs from the configured one."""
     for topic, facts in snapshot.existing(*COORDINATION).items():
         name = _SETTINGS[topic][2]
         for broker, values in snapshot.brokers.read().items():
@@ -76,7 +76,7 @@ def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def coordination_segments(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find segments of the transaction log that take long to load."""
+    """Find transaction log segments that take long to load."""
     name = "transaction.state.log.segment.bytes"
     for broker, values in snapshot.brokers.read().items():
         size = number_of(values, name)
@@ -90,12 +90,12 @@ def topic_replicas(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def topic_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics of the application whose min.insync.replicas loses records or stops writes."""
+    """Find topics of the application whose min.insync.replicas loses records or blocks writes."""
     yield from _in_sync(snapshot, _own(snapshot))
 
 
 def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics whose leader may become a replica that misses records."""
+    """Find topics whose leader may become a replica without all records."""
     name = "unclean.leader.election.enable"
     for topic, facts in snapshot.existing().items():
         if (facts.values or {}).get(name) == "true":
@@ -121,7 +121,7 @@ def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics with replicas that are not in sync now."""
+    """Find topics with replicas out of sync."""
     for topic, facts in snapshot.existing().items():
         behind = {
             broker for place in facts.placements for broker in {*place.replicas} - {*place.in_sync}
@@ -171,7 +171,7 @@ def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observat
 
 
 def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
-    """Judge min.insync.replicas; of two replicas there is no good choice, which is found above."""
+    """Judge min.insync.replicas; for two replicas no value is good, and `_too_few` reports them."""
     for copies in topics:
         in_sync, replicas = copies.min_in_sync, copies.replicas
         if in_sync is None:

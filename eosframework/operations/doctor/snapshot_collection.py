@@ -1,4 +1,4 @@
-"""Takes the snapshot: asks the cluster, each part for itself, and changes nothing there."""
+"""The collection of a snapshot: independent, read-only requests to the cluster."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from eosframework.txnid import tables_group as tables_group_of
 T = TypeVar("T")
 
 REACH_SHARE = 0.4
-"""Of `kafka.request_timeout_seconds`: so long is waited for a cluster that may not be there."""
+"""Share of `kafka.request_timeout_seconds` to wait for a cluster that may be unreachable."""
 
 BROKERS = "settings of the brokers"
 
 PARTS_AT_ONCE = 8
-"""A broker that hangs keeps every question about it waiting; they wait at the same time."""
+"""Threads; requests to a broker that hangs wait concurrently."""
 
 
 def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
-    """Ask the cluster for everything that the checks judge.
+    """Request all data that the checks judge.
 
-    1. is it there?  2. all questions at once; one that fails leaves its part unseen
+    1. reach the cluster  2. all requests concurrently; a failed one leaves its part unseen
 
     Raises:
-        ClusterUnreachable: nobody answered within a part of `kafka.request_timeout_seconds`.
-        ConfigurationError: a property cannot be used to reach the cluster.
+        ClusterUnreachable: no answer within a share of `kafka.request_timeout_seconds`.
+        ConfigurationError: a property prevents the connection to the cluster.
     """
     ClusterAdmin(_within(settings.kafka, REACH_SHARE)).cluster_id()
     within = _within(settings.kafka, SHARE)
@@ -115,19 +115,19 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
 
 
 def _own_topics(graph: Graph) -> list[str]:
-    """Return every topic that the graph names, and the registry, each once."""
+    """Return every topic that the graph names, and the control topic, each once."""
     named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
     return list(dict.fromkeys([*named, registry_topic(graph.application)]))
 
 
 def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
-    """Return the same settings with a part of the time for each question."""
+    """Return the settings with a share of the timeout for each request."""
     seconds = settings.request_timeout_seconds * share
     return settings.model_copy(update={"request_timeout_seconds": seconds})
 
 
 def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
-    """Return the settings of all brokers; not seen where one did not tell."""
+    """Return the settings of all brokers; unseen if one did not answer."""
     if isinstance(asked.found, Unseen):
         return Seen(asked.found)
     unread = sorted(broker for broker, values in asked.found.items() if values is None)
@@ -141,7 +141,7 @@ def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
 
 
 def _some(asked: Seen[dict[int, Values | None]]) -> Mapping[int, Values]:
-    """Return the settings of the brokers that told."""
+    """Return the settings of the brokers that answered."""
     answers = {} if isinstance(asked.found, Unseen) else asked.found
     return {broker: values for broker, values in answers.items() if values is not None}
 
@@ -153,7 +153,7 @@ def _topic(admin: ClusterAdmin, name: str) -> tuple[str, Seen[TopicFacts]]:
 def _leases(
     graph: Graph, settings: Settings, topics: Mapping[str, Seen[TopicFacts]]
 ) -> Mapping[str, TransactionalId] | None:
-    """Return the leases of all applications, and those that this one's next start would make."""
+    """Return the leases of all applications, and those that this one's next start would add."""
     if settings.worker.ids is not Ids.LEASED:
         return None
     found = {name: topic.found for name, topic in topics.items()}
@@ -167,17 +167,17 @@ def _may_exist(topic: Seen[TopicFacts]) -> bool:
 
 
 def _limits(graph: Graph, facts: Seen[Facts]) -> SizeLimits:
-    """Return the bounds of the outputs, as a worker finds them at its start."""
+    """Return the size limits of the outputs, as a worker determines them at its start."""
     return facts.found.output_limits(graph) if isinstance(facts.found, Facts) else NOTHING_KNOWN
 
 
 def _largest(graph: Graph, facts: Seen[Facts]) -> int | None:
-    """Return the largest batch that an input may hold, as a worker does."""
+    """Return the largest batch of an input, as a worker determines it."""
     return facts.found.largest_input_bytes(graph) if isinstance(facts.found, Facts) else None
 
 
 class _Grouped:
-    """Questions that a group coordinator answers, or a consumer, which asks for one by itself."""
+    """Requests that need a group coordinator, directly or through a consumer."""
 
     def __init__(
         self,
@@ -204,13 +204,13 @@ class _Grouped:
         return gather(self._graph, self._admin, registry)
 
     def keys(self) -> Mapping[str, KeySample]:
-        """Return a sample of each topic whose keys meet those of another."""
+        """Return a sample of each topic whose keys are co-partitioned with another topic's."""
         found = {name: topic.found for name, topic in self._topics.items()}
         counts = {n: f.partitions for n, f in found.items() if isinstance(f, TopicFacts)}
         return sample_keys(self._graph, self._settings, self._admin, counts)
 
     def event_times(self, facts: Seen[Facts]) -> dict[str, Seen[EventTimes | None]]:
-        """Return those of each source that exists and can be looked at."""
+        """Return the event times of each source that could be described."""
         committed = {
             position.topic_partition: position.offset
             for position in (facts.found.committed if isinstance(facts.found, Facts) else ())

@@ -1,4 +1,4 @@
-"""The application's topics: whether they exist, and what their settings do to its records."""
+"""The application's topics: existence, and settings that affect its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
 
 DEAD_LETTER_HEADERS_BYTES = 4096
-"""So much the headers of a dead letter take at most, its error and the names in it included."""
+"""Upper bound of a dead letter's headers, including the error and the names in them."""
 
 
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -40,14 +40,14 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell of outputs whose topic a function chooses for each record."""
+    """Report outputs whose topic a function chooses for each record."""
     for part in snapshot.graph.sub_topologies:
         for name in part.dynamic_sinks:
             yield Observation(f"output {name}", "its topics are chosen for each record")
 
 
 def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a registry that forgets."""
+    """Find a control topic without compaction."""
     for topic, facts in snapshot.existing(snapshot.registry).items():
         policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
@@ -56,7 +56,7 @@ def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find inputs and outputs that keep the last record of each key only."""
+    """Find inputs and outputs with compaction."""
     for topic, facts in snapshot.existing(*snapshot.sources, *snapshot.sinks).items():
         policy = (facts.values or {}).get("cleanup.policy") or ""
         if "compact" in policy:
@@ -64,7 +64,7 @@ def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics of rows that lose some before the database has them."""
+    """Find row topics that may delete rows before the database has them."""
     rows = {p.topic for p in snapshot.graph.persisters if p.sub_topology is not None}
     for topic, facts in snapshot.existing(*rows).items() if rows else ():
         values = facts.values or {}
@@ -80,7 +80,7 @@ def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that refuse a full batch although no record in it is too large."""
+    """Find outputs that reject a full batch although each record fits."""
     size = int(snapshot.producer.get("batch.size", 0))
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if facts.max_message_bytes and size > facts.max_message_bytes:
@@ -93,7 +93,7 @@ def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def record_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that take larger records than the producers do."""
+    """Find outputs that accept larger records than the producers send."""
     size = int(snapshot.producer.get("message.max.bytes", 0))
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if facts.max_message_bytes > size > 0:
@@ -104,7 +104,7 @@ def record_size(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics for records that failed which do not take the largest ones of the input."""
+    """Find dead-letter and retry topics that reject the largest input records."""
     for part in snapshot.graph.sub_topologies:
         sources = snapshot.existing(*(source.topic for source in part.sources))
         largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
@@ -126,14 +126,14 @@ def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
-    """Return where records of a sub-topology go that fail, or wait to be tried again."""
+    """Return the dead-letter and retry topics of a sub-topology."""
     letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
     own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
     return letters | {it.topic for it in own if it.again is not None}
 
 
 def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs whose records lose their event times."""
+    """Find outputs that replace event times."""
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
             mend = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
@@ -141,7 +141,7 @@ def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that delete what is written now, because it is about long ago."""
+    """Find outputs whose retention deletes new records because of their event times."""
     for source, times, topic, values in _written_times(snapshot):
         retention_ms = number_of(values, "retention.ms")
         if retention_ms is None or retention_ms < 0:
@@ -160,7 +160,7 @@ def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs whose brokers refuse the event times of the records that come next."""
+    """Find outputs whose brokers reject the event times of the next records."""
     now = _now_ms(snapshot)
     for source, times, topic, values in _written_times(snapshot):
         for name, distance_ms, end in (
@@ -178,7 +178,7 @@ def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find co-partitioned inputs whose keys are not where murmur2 puts them."""
+    """Find co-partitioned inputs whose keys are not in their murmur2 partitions."""
     refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
     for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
         severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
@@ -186,7 +186,7 @@ def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:
-    """Yield each source's event times with each output that they are written to as they are."""
+    """Yield each source's event times with each output that preserves event times."""
     unseen: NotSeen | None = None
     for part in snapshot.graph.sub_topologies:
         sinks = snapshot.existing(*part.sink_topics) if part.sink_topics else {}
@@ -217,7 +217,7 @@ def _date(milliseconds: int) -> str:
 
 
 def _length(milliseconds: int) -> str:
-    """Return a length of time in the largest unit of which it has at least two."""
+    """Return a duration in the largest unit with a value of at least two."""
     for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
         if milliseconds >= 2 * size:
             return f"{milliseconds // size} {unit}"

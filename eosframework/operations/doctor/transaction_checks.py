@@ -1,4 +1,4 @@
-"""Open transactions that hold this application or its readers back."""
+"""Open transactions that block this application or its readers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from eosframework.operations.doctor.snapshot import Snapshot
 
 
 def hanging(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find transactions that nobody will end, in the application's topics."""
+    """Find hanging transactions in the application's topics."""
     for entry in snapshot.open_transactions.read():
         if entry.health is not Health.HEALTHY:
             yield _hanging(entry)
 
 
 def hanging_offsets(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find the same where the group's offsets are kept."""
+    """Find hanging transactions in the partition with the group's offsets."""
     for entry in snapshot.open_offsets.read():
         if entry.health is not Health.HEALTHY:
             yield _hanging(entry)
 
 
 def held_back(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell how far open transactions hold readers back, and which do so for long."""
+    """Report readers blocked by open transactions, and transactions that are open for long."""
     for entry in snapshot.open_transactions.read():
         told = entry.described
         if entry.health is not Health.HEALTHY or told is None:
