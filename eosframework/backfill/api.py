@@ -135,8 +135,8 @@ def spark_options(assignments: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith(("spark.", "kafka.")):
             raise ConfigurationError(
-                f"--spark {text!r} is no setting of Spark; expected spark.NAME=VALUE, for example "
-                f"spark.executor.memory=2g, or kafka.NAME=VALUE for its Kafka client"
+                f"--spark {text!r} is not a setting of Spark; expected spark.NAME=VALUE, for "
+                f"example spark.executor.memory=2g, or kafka.NAME=VALUE for its Kafka client"
             )
         options[name] = value
     return options

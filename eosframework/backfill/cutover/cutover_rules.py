@@ -43,9 +43,8 @@ def refuse_suffix(job: Job) -> None:
     """Raise if a job writes suffixed topics and tables."""
     if job.suffix is not None:
         raise ConfigurationError(
-            f"job {job.name!r} fills topics and tables with the suffix {job.suffix!r}, beside the "
-            f"live ones, so there is nothing to cut over; compare them with `eosframework backfill "
-            f"diff`"
+            f"job {job.name!r} fills topics and tables with the suffix {job.suffix!r}, so there "
+            f"is nothing to cut over; compare them with the live ones: `eosframework backfill diff`"
         )
 
 
@@ -54,8 +53,8 @@ def refuse_another_topology(graph: Graph, job: Job) -> None:
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise StartRefused(
             f"job {job.name!r} ran another topology: {', '.join(changed)} changed since, so live "
-            f"workers would go on from what this one has not made; go back to what the job ran, "
-            f"cut over, and change it then"
+            f"workers would resume from another topology's state; restore the job's topology, cut "
+            f"over, and change it then"
         )
 
 
@@ -111,8 +110,8 @@ def refuse_members(group: str, facts: GroupFacts, instance: str) -> None:
     others = [one for one in facts.instances if one != instance]
     if others:
         raise StartRefused(
-            f"group {group!r} has {len(others)} running workers; stop them before the cutover (one "
-            f"that was killed counts until worker.session_timeout_seconds have passed)"
+            f"group {group!r} has {len(others)} running workers; stop them before the cutover (a "
+            f"killed one counts until worker.session_timeout_seconds have passed)"
         )
 
 
@@ -135,7 +134,7 @@ def refuse_positions(
                 f"the cutover would set it to {targets.get(partition)}: records would be left out "
                 f"or processed twice. A backfill is cut over into an application that never ran: "
                 f"give the topology another application name and backfill that. Where live "
-                f"workers process what comes behind the range already, nothing is to be cut over"
+                f"workers already process the records after the range, there is nothing to cut over"
             )
 
 
@@ -152,15 +151,15 @@ def refuse_outside_log(
         first, end = bounds[partition]
         if offset > end:
             raise StartRefused(
-                f"{partition} ends at offset {end}, before offset {offset}, up to which the job "
-                f"has read: the log was cut short, and what comes next may be other records; start "
-                f"a new job"
+                f"{partition} ends at offset {end}, before offset {offset}, the end of the job's "
+                f"range: the log was truncated, and the next records may be other ones; start a "
+                f"new job"
             )
         if offset < first and not accept_lost:
             raise StartRefused(
                 f"{partition} begins at offset {first} by now, and the job has read up to offset "
-                f"{offset}: retention removed what lies between, and nothing can process it. Start "
-                f"a new job that reads up to now; or, to go on without it: --accept-lost"
+                f"{offset}: retention deleted the records between them. Start a new job that reads "
+                f"up to now; or, to resume without them: --accept-lost"
             )
 
 

@@ -303,9 +303,9 @@ class _OnlyMember:
         while self._given is None:
             if deadline.is_over:
                 raise StartRefused(
-                    f"group {self._application!r} gave nobody its partitions for "
-                    f"{JOIN_SECONDS + self._session_seconds:g} s, so nothing was cut over; see "
-                    f"whether its coordinator is up (`eosframework doctor APP`)"
+                    f"group {self._application!r} assigned no partitions for "
+                    f"{JOIN_SECONDS + self._session_seconds:g} s, so nothing was cut over; "
+                    f"check whether its coordinator is up (`eosframework doctor APP`)"
                 )
             self._log.fetch(1, POLL_SECONDS)
         self._refuse_company()

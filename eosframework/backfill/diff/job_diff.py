@@ -184,7 +184,7 @@ def _topics(
         if "LogAppendTime" in {kinds[topic] for topic in pair}:
             notes.append(
                 f"topic {name} is not compared: with message.timestamp.type=LogAppendTime its "
-                f"records tell when they were written, not the times of their events"
+                f"records have the time of writing instead of event times"
             )
         else:
             counts[name] = facts[pair[0]].partitions, facts[pair[1]].partitions
@@ -193,7 +193,7 @@ def _topics(
 
 def _unnamed(app: LoadedApp) -> list[str]:
     return [
-        f"what {sink.topic_from} of stream {name} chooses is not compared: it names no topics"
+        f"topics chosen by {sink.topic_from} of stream {name} are not compared: it lists none"
         for name, stream in app.spec.streams.items()
         for _, sink in stream.sinks
         if sink.topic_from is not None and not sink.topics

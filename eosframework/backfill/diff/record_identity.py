@@ -117,7 +117,7 @@ def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) ->
         return Comparison()
     return Comparison(
         note=f"topic {topic} is compared record by record, with every update: its values do not "
-        f"tell which window of {changes.of} they are of. Updates come in the order of the records, "
+        f"identify their window of {changes.of}. Updates come in the order of the records, "
         f"which may differ between two runs; to compare the last one of each key only: "
         f"--compare {topic}=last"
     )

@@ -190,8 +190,8 @@ def _live_starts(
         for topic, ranges in sorted(found.items()):
             if any(one.first != one.end for one in ranges):
                 raise ConfigurationError(
-                    f"files stand for topic {topic!r}, which holds records too: say where live "
-                    f"workers are to begin in it, so that none is processed twice or left out, for "
+                    f"files stand for topic {topic!r}, which holds records too: set the start of "
+                    f"live workers, so that no record is processed twice or left out, for "
                     f"example --live-from {topic}=beginning, or =2024-12-01, or =end"
                 )
     return {
@@ -228,15 +228,15 @@ def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]
 def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> None:
     """Raise if the job to resume was started differently."""
     how = (
-        f"a job goes on as it was started; give another name to --job to start a new one, or go "
-        f"back to what {job.name!r} was started with"
+        f"a job resumes only as it was started; give another name to --job to start a new one, "
+        f"or repeat the arguments of {job.name!r}"
     )
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise ConfigurationError(
             f"job {job.name!r} was started by another topology: {', '.join(changed)} changed "
-            f"since. What it has written follows from the old one, so the new one starts over: "
-            f"under another --job and, where the application keeps state, under another "
-            f"application name. Or go back to what {job.name!r} was started with, and it goes on"
+            f"since. Its output belongs to the old one, so the new one starts over: under "
+            f"another --job and, if the application is stateful, under another application name. "
+            f"Or restore the topology of {job.name!r}, and it resumes"
         )
     if changed := request_differences(job.request, request.written()):
         raise ConfigurationError(
@@ -246,7 +246,7 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
         if facts.topics[topic].topic_id != topic_id:
             raise StartRefused(
                 f"topic {topic!r} was deleted and created again since job {job.name!r} started: "
-                f"its offsets mean other records now, so the job cannot go on; start a new one"
+                f"its offsets mean other records now, so the job cannot resume; start a new one"
             )
 
 
@@ -264,7 +264,7 @@ def _refuse_running(
     if not remembers and not own.intersection(writers_of(graph)):
         return
     why = (
-        f"application {name!r} keeps state, and a backfill fills one that has none: give the "
+        f"application {name!r} keeps state, and a backfill requires one without state: give the "
         f"topology another application name, backfill that, and let `eosframework backfill "
         f"cutover` take over"
     )

@@ -84,9 +84,9 @@ def _state(started: Started) -> JobState:
     state = started.log.read()
     if state is None:
         raise RunError(
-            f"job {started.state.job.name!r} is gone from the registry of application "
-            f"{started.graph.application!r}, which somebody deleted meanwhile; what it has written "
-            f"stays, and it cannot go on"
+            f"job {started.state.job.name!r} is missing in the control topic of "
+            f"application {started.graph.application!r}, which was deleted meanwhile; its output "
+            f"stays, and it cannot resume"
         )
     return state
 
@@ -195,9 +195,9 @@ def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange])
         if one.first < one.end and one.first < begin:
             raise PositionLost(
                 f"{partition}: the next offset of job {started.state.job.name!r} is {one.first}, "
-                f"and the log begins at {begin} by now: retention removed what lies between, so "
-                f"the job cannot be completed. Let the topic keep its records for longer "
-                f"(retention.ms), and start another job: of an application that keeps state under "
+                f"and the log begins at {begin} by now: retention deleted the records between "
+                f"them, so the job cannot be completed. Let the topic keep its records for longer "
+                f"(retention.ms), and start another job; if the application is stateful, under "
                 f"another application name"
             )
 
@@ -270,8 +270,8 @@ def _watched(
     if failures:
         error = failures[0]
         raise failure_of(error) or RunError(
-            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again, "
-            f"and it goes on"
+            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again "
+            f"to resume"
         ) from error
 
 

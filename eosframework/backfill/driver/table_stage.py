@@ -189,9 +189,9 @@ def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange
         refuse_gap(partition, position, range_.first)
         if position < log[partition][0] and position < range_.end:
             raise PositionLost(
-                f"{partition}: the tables hold what comes before offset {position}, and the log "
-                f"begins at {log[partition][0]} by now: retention removed what lies between. To go "
-                f"on without it: eosframework positions set APP --tables "
+                f"{partition}: the tables have the rows before offset {position}, and the log "
+                f"begins at {log[partition][0]} by now: retention deleted the records between "
+                f"them. To resume without them: eosframework positions set APP --tables "
                 f"'{partition}={log[partition][0]}'"
             )
         left[partition] = OffsetRange(first=position, end=range_.end)

@@ -317,7 +317,7 @@ class Running:
         age_seconds = task.age_seconds()
         if isinstance(error, DataRejected):
             if not task.has_progress:
-                raise RunError(f"the registry takes no progress: {error}") from error
+                raise RunError(f"the control topic refuses the progress: {error}") from error
             task.reject(error)
         task.drop()
         self._tally.mark()
@@ -391,6 +391,6 @@ class Running:
             ranges = ", ".join(f"{p} {start} to {end}" for p, (start, end) in left.items())
             raise RunError(
                 f"the rows of task {self._equipment.identity} ended, and there are records left in "
-                f"{ranges}: Spark did not read the whole range. What was read is committed; run "
-                f"the job again, and it goes on from there"
+                f"{ranges}: Spark did not read the whole range. The records read are committed; "
+                f"run the job again to resume"
             )

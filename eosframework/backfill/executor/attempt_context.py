@@ -117,9 +117,9 @@ def refuse_receipts(settings: Settings) -> None:
     """
     if settings.worker.receipts:
         raise ConfigurationError(
-            "worker.receipts=true cannot be kept by a backfill: a receipt names the offset of its "
-            "input record, and rows that Spark reads and merges have none. Backfill with "
-            "--set worker.receipts=false; live workers begin their receipts behind it"
+            "worker.receipts=true is not supported in a backfill: a receipt names the offset of "
+            "its input record, and rows that Spark reads and merges have none. Backfill with "
+            "--set worker.receipts=false; live workers start receipts after it"
         )
 
 

@@ -74,8 +74,8 @@ def own_progress(
         return found
     if found is None:
         raise RunError(
-            f"the progress of {task} is gone from the registry: it was emptied or created again, "
-            f"so what the task has written cannot be told any more. Use another job name, and an "
+            f"the progress of {task} is missing in the control topic, which was emptied or created "
+            f"again, so the task's committed output is unknown. Use another job name, and an "
             f"application whose topics are empty"
         )
     raise taken_over(task, found)
@@ -85,6 +85,6 @@ def taken_over(task: str, found: TaskProgress | None = None) -> InstanceFenced:
     """Return the error of an attempt whose task another one has."""
     by = "" if found is None else f" ({found.attempt})"
     return InstanceFenced(
-        f"{task} was taken over by another attempt{by}, which goes on with it; this one ends, and "
-        f"nothing of its open transaction counts"
+        f"{task} was taken over by another attempt{by}, which continues it; this one ends, and its "
+        f"open transaction is aborted"
     )

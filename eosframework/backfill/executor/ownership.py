@@ -224,8 +224,8 @@ class Tenure:
     def _give_up_after(self, deadline: float, error: Exception) -> None:
         if self._clock() >= deadline:
             raise ClusterUnreachable(
-                f"{self._task}: the brokers were away for {PATIENCE_SECONDS:g} s ({error}); what "
-                f"is committed stays, and another attempt goes on from there"
+                f"{self._task}: the brokers were unavailable for {PATIENCE_SECONDS:g} s "
+                f"({error}); another attempt resumes at the committed progress"
             ) from error
 
 

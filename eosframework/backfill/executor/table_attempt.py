@@ -172,8 +172,8 @@ class TableAttempt:
             except DatabaseAway as error:
                 if self._clock() >= given_up_at:
                     raise RunError(
-                        f"{self._partition}: the database did not come back within "
-                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again, and it goes on"
+                        f"{self._partition}: the database stayed unavailable for "
+                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again to resume"
                     ) from error
                 self._events.warning("database_away", error=str(error))
                 self._sleep(pause_seconds)
@@ -185,8 +185,8 @@ class TableAttempt:
         if position < self._confirmed:
             raise RunError(
                 f"{self._partition}: the database went back from offset {self._confirmed} to "
-                f"{position}, as one does that was restored, or promoted before it had everything; "
-                f"start the job again, and it goes on from there"
+                f"{position}, as after a restore, or after the promotion of an incomplete replica; "
+                f"start the job again to resume there"
             )
         self._confirmed = position
         self._begun_at = self._clock()
@@ -229,7 +229,7 @@ class TableAttempt:
                 continue
             except Overtaken as error:
                 raise InstanceFenced(
-                    f"{self._partition}: another attempt has claimed it, and goes on"
+                    f"{self._partition}: another attempt has claimed it and continues"
                 ) from error
             except RowRefused as error:
                 self._write(batch.up_to(error.offset))
@@ -267,8 +267,8 @@ def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:
     """
     if position < start:
         raise RunError(
-            f"{partition}: the tables hold what comes before offset {position}, and the range "
-            f"begins at {start}: the records between would never be written. Start a job with "
+            f"{partition}: the tables have the rows before offset {position}, and the range "
+            f"begins at {start}: the records between them would never be written. Start a job with "
             f"--from '{partition}={position}', or set the position: eosframework positions set APP "
             f"--tables '{partition}={start}'"
         )

@@ -53,14 +53,14 @@ def parse_bound(text: str) -> Bound:
     topic = match["topic"] if match else None
     if match and match["number"] is not None:
         if not where.isdigit():
-            raise ConfigurationError(f"{text!r} is no end of a range: {where!r} is no offset")
+            raise ConfigurationError(f"{text!r} is not a bound: {where!r} is not an offset")
         return Bound(topic, int(match["number"]), int(where), text)
     if where in (BEGINNING, END):
         return Bound(topic, None, where, text)
     try:
         moment = datetime.fromisoformat(where)
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no end of a range; {_EXPECTED}") from None
+        raise ConfigurationError(f"{text!r} is not a bound; {_EXPECTED}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return Bound(topic, None, round(moment.timestamp() * 1000), text)
@@ -138,8 +138,8 @@ def _refuse_unknown(bound: Bound, topics: Mapping[str, int]) -> None:
         return
     if bound.topic not in topics:
         raise ConfigurationError(
-            f"{bound.text!r}: {bound.topic!r} is no topic that the job reads from Kafka; it reads "
-            f"{', '.join(sorted(topics)) or 'none'}"
+            f"{bound.text!r}: {bound.topic!r} is not a topic that the job reads from Kafka; it "
+            f"reads {', '.join(sorted(topics)) or 'none'}"
         )
     if bound.partition is not None and bound.partition >= topics[bound.topic]:
         raise ConfigurationError(
@@ -157,13 +157,13 @@ def _refuse_gone(partition: TopicPartition, bound: Bound, start: int, begin: int
     if bound.partition is None and isinstance(bound.where, int) and start == begin > 0:
         raise ConfigurationError(
             f"{partition}: the records from {bound.text} on are not all there any more: the log "
-            f"begins at offset {begin}, later than that. To take what is left, say so: --from "
+            f"begins at offset {begin}, later than that. To take the rest: --from "
             f"{partition.topic}={BEGINNING}"
         )
     if bound.partition is not None and start < begin:
         raise ConfigurationError(
-            f"{partition}: offset {start} is gone by retention; the log begins at offset {begin}. "
-            f"To take what is left, say so: --from {partition.topic}[{partition.partition}]={begin}"
+            f"{partition}: offset {start} was deleted by retention; the log begins at offset "
+            f"{begin}. To take the rest: --from  {partition.topic}[{partition.partition}]={begin}"
         )
 
 

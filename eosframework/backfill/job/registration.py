@@ -78,7 +78,8 @@ def _registered(
             outputs.close(opened)
         pause(random.uniform(0, PAUSE_SECONDS))
     raise ClusterUnreachable(
-        f"job {job.name!r} could not be written into the registry of {job.application!r}: {failed}"
+        f"job {job.name!r} could not be written to the control topic of {job.application!r}: "
+        f"{failed}"
     ) from failed
 
 

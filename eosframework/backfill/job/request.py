@@ -38,8 +38,8 @@ class FileRequest:
         format_, colon, paths = rest.partition(":")
         if not (topic and equals and colon and paths) or format_ not in FORMATS:
             raise ConfigurationError(
-                f"{text!r} is no source; expected TOPIC=FORMAT:PATH with a format of "
-                f"{', '.join(FORMATS)}, and behind ';' what else is to be said, for example "
+                f"{text!r} is not a source; expected TOPIC=FORMAT:PATH with a format of "
+                f"{', '.join(FORMATS)}, and further settings after ';', for example "
                 f"'flights.raw=csv:history/*.csv;key=carrier;option.header=true'"
             )
         given = dict(_setting(one, text) for one in settings)
@@ -47,7 +47,7 @@ class FileRequest:
         known = {name: value for name, value in given.items() if name not in options}
         if unknown := sorted(known.keys() - {"key", "record", "partitioner"}):
             raise ConfigurationError(
-                f"{text!r}: {unknown[0]!r} is no setting of a source; expected key, record, "
+                f"{text!r}: {unknown[0]!r} is not a setting of a source; expected key, record, "
                 f"partitioner or option.NAME"
             )
         return cls(
@@ -134,5 +134,5 @@ def _shown(values: Iterable[str]) -> str:
 def _setting(text: str, whole: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not value:
-        raise ConfigurationError(f"{whole!r}: {text!r} is no NAME=VALUE")
+        raise ConfigurationError(f"{whole!r}: {text!r} is not NAME=VALUE")
     return name.strip(), value

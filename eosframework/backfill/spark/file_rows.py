@@ -84,9 +84,9 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
     check_pinned(spark, files.files)
     if source.timestamp is None and files.record is None:
         raise ConfigurationError(
-            f"rows of the files for topic {topic!r} have no time: its source takes that of the "
-            f"record, and rows are none. Give the source a timestamp function, or the files one "
-            f"that makes records, record=MODULE:FUNCTION"
+            f"rows of the files for topic {topic!r} have no time: its source uses the "
+            f"record's timestamp, and rows have none. Give the source a timestamp function, or the "
+            f"files a function for records, record=MODULE:FUNCTION"
         )
     from_row = None if files.record is None else references.find(files.record)
     RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
@@ -128,7 +128,7 @@ def _loaded(
         reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
         raise _unreadable(format, paths, reason) from error
     if set(rows.columns) <= {_BROKEN}:
-        raise _unreadable(format, paths, "no column is in them")
+        raise _unreadable(format, paths, "they have no columns")
     return rows
 
 
@@ -173,8 +173,8 @@ def _making(carried: bytes) -> BatchFunction:
 def _made(maker: RecordMaker, row: dict[str, Any], spot: Spot) -> Placed:
     if (broken := row.pop(_BROKEN, None)) is not None:
         raise RunError(
-            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or say "
-            f"with option.mode=DROPMALFORMED that such rows are left out"
+            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or "
+            f"leave such rows out with option.mode=DROPMALFORMED"
         )
     return maker.make(row, spot)
 

@@ -73,8 +73,8 @@ def _refuse(left: Mapping[str, str], own: Mapping[str, str], family: str, instea
     """Refuse untranslated properties unless the user has set Java properties of the same family."""
     if left and not _family(own, family):
         raise ConfigurationError(
-            f"kafka.properties: Spark reads with Kafka's client of Java, which has no "
-            f"counterpart to {', '.join(sorted(left))}; say what stands for it in Java's words, "
+            f"kafka.properties: Spark uses Kafka's Java client, which has no "
+            f"counterpart to {', '.join(sorted(left))}; set the Java property in its place, "
             f"for example --spark {PREFIX}{instead}"
         )
 
@@ -175,7 +175,7 @@ def _refuse_key(key: str) -> None:
     if form not in ("", "ENCRYPTED"):
         raise ConfigurationError(
             f"kafka.properties: the private key (ssl.key.location or ssl.key.pem) is {form}, which "
-            f"Kafka's client of Java does not read with Java 17; convert it: openssl pkcs8 -topk8 "
+            f"Kafka's Java client does not read with Java 17; convert it: openssl pkcs8 -topk8 "
             f"-v1 PBE-SHA1-3DES -in KEY -out NEW_KEY (librdkafka reads that as well)"
         )
 
@@ -191,6 +191,5 @@ def _content(left: dict[str, str], text: str, location: str) -> str:
         return "\n".join(file.read_text(encoding="utf-8") for file in files)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"kafka.properties: {location}={place} cannot be read: {error}; Spark is given what "
-            f"it holds"
+            f"kafka.properties: {location}={place} cannot be read: {error}; Spark gets its content"
         ) from error

@@ -51,8 +51,8 @@ def check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
             continue
         what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
         raise ConfigurationError(
-            f"file {file.path}, which the job reads, {what} since the job started. Put it back as "
-            f"it was; if that cannot be, start another job, into another application or with "
+            f"file {file.path}, which the job reads, {what} since the job started. Restore it; "
+            f"if that is impossible, start another job,  into another application or with "
             f"--suffix"
         )
 
@@ -74,7 +74,7 @@ def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
     except Py4JError as error:
         raise ConfigurationError(
             f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
-            f"what Spark needs to reach that file system"
+            f"Spark's connector for that file system"
         ) from error
 
 

@@ -66,8 +66,8 @@ def check_session(spark: SparkSession) -> None:
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
             "the session is one of Spark Connect, which does not let a backfill reach the cluster "
-            "files and jars that it needs; use a classic SparkSession, for example one that "
-            "spark-submit starts"
+            "files and jars that it needs; use a classic SparkSession, for example that of "
+            "spark-submit"
         )
     if not class_exists(spark, CONNECTOR):
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
@@ -168,8 +168,8 @@ def _failed_job(text: str) -> str:
         found = re.search(r"different version: (\S+)", text)
         its = found[1] if found else "another version"
         return (
-            f"executors run Python {its}, but here it is {here}; functions are carried there as "
-            f"they are, so {_NAME_PYTHON}, which has to be {here}"
+            f"executors run Python {its}, but here it is {here}; functions are pickled by "
+            f"value, so {_NAME_PYTHON}, which has to be {here}"
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return f"executors have no {missing[1]!r}; {_NAME_PYTHON}"

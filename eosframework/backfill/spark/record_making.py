@@ -54,7 +54,7 @@ class Spot(NamedTuple):
         return self.start + self.row
 
     def __str__(self) -> str:
-        behind = f" behind byte {self.start}" if self.start else ""
+        behind = f" after byte {self.start}" if self.start else ""
         return f"row {self.row}{behind} of {self.path}"
 
 

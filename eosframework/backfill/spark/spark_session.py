@@ -137,7 +137,7 @@ def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
         where = "" if master is None else f" on {master!r}"
         raise ConfigurationError(
             f"Spark cannot be started{where}: {reason_of(error)}; correct the master or the "
-            f"options (what Java itself said is above)"
+            f"options (Java's own message is above)"
         ) from error
 
 
@@ -166,7 +166,7 @@ def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
         ours = sorted(fetched(spark_connector(pyspark.__version__)).glob("*.jar"))
     except ComponentFailed as error:
         raise ComponentFailed(
-            f"{error}. Where it is there already, name it with --spark spark.jars=…, or let Spark "
+            f"{error}. If it is installed already, name it with --spark spark.jars=…, or let Spark "
             f"fetch it with --spark spark.jars.packages=…; complete for certain is that of pyspark "
             f"4.0.0"
         ) from error

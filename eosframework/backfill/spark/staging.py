@@ -43,7 +43,7 @@ def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[Pinned
 def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
     if system.exists(place) and len(system.listStatus(place)) > 0:
         raise ConfigurationError(
-            f"directory {directory} is not empty, and what is there was not written to its end "
-            f"({_COMPLETE} is missing): an earlier attempt was interrupted, or it is another's. "
-            f"Remove it, or name another directory"
+            f"directory {directory} is not empty, and its content is incomplete ({_COMPLETE} "
+            f"is missing): an earlier attempt was interrupted, or the files are unrelated. "
+            f"Remove it,  or name another directory"
         )

@@ -110,7 +110,7 @@ def run_transfers(plan: Plan, console: Console) -> Outcome:
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
     story = Story(console)
-    title = "Money goes round between two banks, while everything around it is killed"
+    title = "Money circulates between two banks while their processes are killed"
     with open_stage(story, title, keep=plan.keep) as stage:
         return _Demo(plan, stage).run()
 
@@ -140,7 +140,7 @@ class _Demo:
             examiner = Examiner([bank.reader() for bank in banks], self._start)
             examiner.start()
             cleanup.callback(examiner.stop)
-            self._story.say("an examiner looks at both banks from now on: no cent may be missing")
+            self._story.say("an examiner compares both banks from now on: no cent may be missing")
             self._open()
             tellers = self._tellers()
             cleanup.callback(tellers.stop)

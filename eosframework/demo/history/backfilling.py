@@ -141,7 +141,7 @@ class Backfilling:
             if event.get("event") == "attempt_watches":
                 self.seen += 1
                 self.stage.story.say(
-                    "Spark tries its task again, which goes on behind what is committed"
+                    "Spark retries its task, which resumes at the committed position"
                 )
 
 

@@ -106,7 +106,7 @@ def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
             f"{len(flights.archived):,} flights are before the cutover and {len(flights.live):,} "
             f"after it; choose dates of the year 2013 that leave some on both sides"
         )
-    title = "History by Spark and the rest live, beside a world where all of it was live"
+    title = "History by Spark and the rest live, compared with a world where all was live"
     with open_stage(story, title, keep=plan.keep) as stage:
         return _Demo(plan, stage, flights).run()
 
@@ -171,7 +171,7 @@ class _Demo:
 
     def _cut_over(self, world: World) -> None:
         world.start("backfill cutover", "--job", JOB).finish(COMMAND_SECONDS, self._check)
-        self._story.say("cut over: live workers go on with its state, at the next record")
+        self._story.say("cut over: live workers resume with its state, at the next record")
 
     def _go_on(self, world: World) -> None:
         """Feed the later flights to running workers, and kill one of them."""

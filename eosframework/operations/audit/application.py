@@ -259,8 +259,9 @@ class _Audit:
         for partition, messages in self._logs.read(ranges, "topics"):
             self._derivation.derive(partition, messages, Ledger())
         self._notes += [
-            f"sub-topology {part.name} remembers, so topics that {', '.join(part.dynamic_sinks)} "
-            f"chose are read only where the topology lists them; give the sink topics: [...]"
+            f"sub-topology {part.name} is stateful, so topics chosen by "
+            f"{', '.join(part.dynamic_sinks)} are read only where the topology lists them; give "
+            f"the sink topics: [...]"
             for part in choosing
             if part.stores
         ]
@@ -322,7 +323,9 @@ class _Audit:
         """Add notes on logs that lost records relevant to the counts, and on excluded input."""
         for persister in self._graph.persisters:
             tables = ", ".join(sink.table for sink in persister.tables)
-            self._notes.append(f"what topic {persister.topic} gave table {tables} is not compared")
+            self._notes.append(
+                f"rows of topic {persister.topic} in table {tables} are not compared"
+            )
         self._note_left_out(portions)
         firsts = {p: portions.firsts[p] for p in portions.trimmed}
         if self._scope.is_whole or lost:
@@ -344,8 +347,8 @@ class _Audit:
             more = len(places) - SHOWN_PARTITIONS
             shown = ", ".join(places[:SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
             self._notes.append(
-                f"{shown}: processed without receipts (worker.receipts) by tasks that functions "
-                f"cannot judge, for they remember or write a repartition topic; not judged"
+                f"{shown}: not judged; processed without receipts (worker.receipts), and functions "
+                f"cannot judge stateful tasks or tasks that write a repartition topic"
             )
         for topic, step in self._unproved.items():
             self._notes.append(

@@ -213,7 +213,7 @@ class Book:
         self.unexpected += 1
         name, last = self.name(receipt.offset), self.span.series.number
         text = (
-            f"{place} says that it is number {receipt.number} and comes from {name}, but up to "
+            f"{place} has number {receipt.number} and input {name} in its receipt, but up to "
             f"{self.name(self.span.position)} there are {last} outputs"
         )
         self.details.add(Detail("duplicated", text, None, None, place, receipt.transaction))
@@ -223,7 +223,7 @@ class Book:
             return
         self.uncommitted.add(receipt.offset)
         name = self.name(receipt.offset)
-        text = f"{place} is there, but the position behind its input {name} is not committed"
+        text = f"{place} is visible, but the offset after its input {name} is not committed"
         self.details.add(Detail("torn", text, name, None, place, receipt.transaction))
 
     def _behind(self) -> tuple[int | None, int]:

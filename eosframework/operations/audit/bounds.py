@@ -53,7 +53,7 @@ class Bound:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is no end of a range; expected {BEGINNING}, {END}, a time "
+                f"{text!r} is not a bound; expected {BEGINNING}, {END}, a time "
                 f"(2026-01-31T12:00:00Z, without a zone UTC), an offset for every input partition "
                 f"(1200), or TOPIC[PARTITION]@OFFSET, each partition once, separated by commas"
             ) from None

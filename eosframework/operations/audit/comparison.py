@@ -191,7 +191,7 @@ def _uncommitted(
         if place is not None:
             uncommitted[place] = ahead.place(index)
             name, output = ahead.name(index), found.name(place)
-            text = f"{output} is there, but the position behind its input {name} is not committed"
+            text = f"{output} is visible, but the offset after its input {name} is not committed"
             details.add(Detail("torn", text, name, output=output))
     return uncommitted
 

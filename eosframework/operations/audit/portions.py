@@ -194,8 +194,8 @@ class Portions:
 def _without_receipts(p: TopicPartition, start: int, end: int) -> StartRefused:
     return StartRefused(
         f"{p}@{start} to @{end - 1} have no receipts in the committed numbering; audit "
-        f"from {p}@{end} on, or let functions judge (--by auto), which they cannot "
-        f"where tasks remember. Workers give receipts with worker.receipts=true"
+        f"from {p}@{end} on, or let functions judge (--by auto) where tasks are "
+        f"stateless. Workers write receipts with worker.receipts=true"
     )
 
 
@@ -266,7 +266,7 @@ def _refuse_unknown(bound: Bound, logs: Logs) -> None:
     for p in bound.places:
         if p not in logs.inputs:
             raise ConfigurationError(
-                f"{p} is no input partition; expected one of {', '.join(map(str, logs.inputs))}"
+                f"{p} is not an input partition; expected one of {', '.join(map(str, logs.inputs))}"
             )
 
 

@@ -233,7 +233,7 @@ class _Replay:
         if attempts > ATTEMPTS:
             raise RunError(
                 f"dead letters from {chunk[0][0].place} on could not be replayed in "
-                f"{attempts} attempts: {error}. Those before are replayed; start the same again"
+                f"{attempts} attempts: {error}. Those before are replayed; start the replay again"
             ) from error
         return len(chunk)
 
@@ -248,9 +248,9 @@ class _Replay:
         is_fenced = isinstance(error, TaskFenced) and not isinstance(error, IdExpired)
         if is_fenced and age_seconds < self._timeout_seconds:
             raise InstanceFenced(
-                f"another replay of application {self._application!r} was started and goes on; "
-                f"this one ends. What either of them has replayed is marked, and is left out by "
-                f"the next one"
+                f"another replay of application {self._application!r} was started; "
+                f"this one ends. Dead letters that either has replayed are marked, and the next "
+                f"replay leaves them out"
             ) from error
         [unmended] = self._outputs.recycle([self._output])
         if unmended is not None:

@@ -46,10 +46,10 @@ class Survey:
         shared = sorted(target.topic for target in self.counts if not target.is_own)
         if shared:
             raise StartRefused(
-                f"replayed records would go to {', '.join(shared)}, which whoever else reads it "
-                f"would see as well (with the header eos.replayed). To accept that, give "
-                f"--into-source; to have a topic for it that only this application reads, declare "
-                f"`replay: true` beside dead_letter and run `eosframework apply`"
+                f"replayed records would go to {', '.join(shared)}, where all "
+                f"consumers would see them (with the header eos.replayed). To accept that, give "
+                f"--into-source; for a replay topic that only this application reads, declare "
+                f"`replay: true` next to dead_letter and run `eosframework apply`"
             )
 
 

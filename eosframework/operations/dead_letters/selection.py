@@ -40,7 +40,7 @@ class LetterPlace:
         match = _PLACES.fullmatch(text.strip())
         if match is None or int(match["last"] or match["first"]) < int(match["first"]):
             raise ConfigurationError(
-                f"{text!r} names no dead letter; expected TOPIC[PARTITION]@OFFSET, or "
+                f"{text!r} is not a place of dead letters; expected TOPIC[PARTITION]@OFFSET, or "
                 f"TOPIC[PARTITION]@FIRST-LAST for several, as `dead-letters list` shows them"
             )
         first = int(match["first"])
@@ -93,7 +93,7 @@ class Choice:
         for topic in filter(None, (self.topic, *(p.partition.topic for p in self.places))):
             if topic not in known:
                 raise ConfigurationError(
-                    f"{topic!r} is no dead-letter topic of this application; it has "
+                    f"{topic!r} is not a dead-letter topic of this application; it has "
                     f"{', '.join(known) or 'none'}"
                 )
 
@@ -108,7 +108,7 @@ def moment_of(text: str) -> int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
+            f"{text!r} is not a time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -35,7 +35,7 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
     if mute or not all_told:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(
-            ", ".join(mute) if all_told else "the brokers that did not tell",
+            ", ".join(mute) if all_told else "the brokers that did not answer",
             f"{SETTING} and the version cannot be read",
             mend="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
             "--set kafka.assume_transaction_verification=true",
@@ -136,8 +136,8 @@ CHECKS = (
         "transaction-verification",
         Severity.ERROR,
         "Kafka 4.0 or later with transaction.partition.verification.enable=true at every broker",
-        "Otherwise a delayed frame of a fenced producer is written all the same, and tears a "
-        "transaction, or takes away the offsets that the next one commits.",
+        "Otherwise the broker still writes a delayed frame of a fenced producer, which tears a "
+        "transaction, or overwrites the offsets that the next one commits.",
         "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
         "transaction.partition.verification.enable=true",
         verification,
@@ -146,7 +146,7 @@ CHECKS = (
         "broker-versions",
         Severity.NOTE,
         "the same at all brokers",
-        "While brokers of several versions run, what one of them does another may not.",
+        "Brokers of different versions may support different features.",
         "finish the upgrade",
         versions,
     ),
@@ -163,7 +163,7 @@ CHECKS = (
         Severity.WARNING,
         "transactional.id.expiration.ms of 604800000 (7 days, the default) or more",
         "An id that was idle for longer is forgotten: the next transaction of its task is aborted "
-        "and done again.",
+        "and repeated.",
         f"transactional.id.expiration.ms=604800000 {IN_PROPERTIES}",
         expired_ids,
     ),
@@ -191,8 +191,7 @@ CHECKS = (
         Severity.WARNING,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms at or below the transaction "
         "timeout",
-        "A transaction that its producer abandoned holds readers back for as much longer than its "
-        "timeout.",
+        "An abandoned transaction blocks readers for this much longer than its timeout.",
         f"transaction.abort.timed.out.transaction.cleanup.interval.ms=10000 {IN_PROPERTIES}",
         late_aborts,
     ),
@@ -201,7 +200,7 @@ CHECKS = (
         Severity.ERROR,
         "worker.session_timeout_seconds between group.min.session.timeout.ms and "
         "group.max.session.timeout.ms",
-        "Brokers do not let a member with another one into the group.",
+        "Brokers refuse a member with another session timeout.",
         "--set worker.session_timeout_seconds=SECONDS",
         session_limits,
     ),
@@ -209,8 +208,8 @@ CHECKS = (
         "automatic-topics",
         Severity.NOTE,
         "auto.create.topics.enable=false",
-        "Whoever names a topic that does not exist, or is just being deleted, creates it with the "
-        "brokers' number of partitions.",
+        "A client that names a missing or just deleted topic creates it with the brokers' number "
+        "of partitions.",
         f"auto.create.topics.enable=false {IN_PROPERTIES}",
         automatic_topics,
     ),

@@ -22,9 +22,9 @@ def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
 NOT_CHECKED = Check(
     "not-checked",
     Severity.WARNING,
-    "everything that a check needs may be seen",
-    "What was not seen is not known to be right.",
-    "as the reason says",
+    "access to all that a check reads",
+    "The check could not run, so its result is unknown.",
+    "see the reason",
     _nothing,
 )
 """Finding for a check that could not run."""

@@ -122,7 +122,7 @@ def readers(snapshot: Snapshot) -> Iterator[Observation]:
     if snapshot.sinks:
         yield Observation(
             f"readers of {', '.join(snapshot.sinks)}",
-            "brokers do not tell the isolation.level that a consumer reads with",
+            "brokers do not report the isolation.level of a consumer",
         )
 
 
@@ -139,7 +139,7 @@ def clock(snapshot: Snapshot) -> Iterator[Observation]:
     elif unsure > 5:
         yield Observation(
             f"the clock of {socket.gethostname()}",
-            f"the controller took {2 * unsure:.1f} s to tell its time",
+            f"the controller took {2 * unsure:.1f} s to answer with its time",
             severity=Severity.NOTE,
         )
 
@@ -174,15 +174,15 @@ CHECKS = (
     Check(
         "refused-properties",
         Severity.ERROR,
-        "properties that librdkafka takes",
-        "No producer or consumer can be made.",
+        "properties that librdkafka accepts",
+        "No producer or consumer can be created.",
         "correct or remove the property",
         refused_properties,
     ),
     Check(
         "ignored-properties",
         Severity.WARNING,
-        "settings of the worker's own in their own place",
+        "the worker's own settings in their place",
         "A worker sets this property itself, so the value given has no effect.",
         "remove it from kafka.properties; `eosframework settings` shows what to set instead",
         ignored_properties,
@@ -191,7 +191,7 @@ CHECKS = (
         "delivery-timeout",
         Severity.ERROR,
         "message.timeout.ms at or below transaction.timeout.ms",
-        "librdkafka refuses to make the producer: a record must not outlast its transaction.",
+        "librdkafka refuses to create the producer: a record must not outlast its transaction.",
         "remove message.timeout.ms from kafka.properties",
         delivery_timeout,
     ),
@@ -199,7 +199,7 @@ CHECKS = (
         "request-timeout",
         Severity.ERROR,
         "socket.timeout.ms at or below transaction.timeout.ms + 100",
-        "librdkafka refuses to make the producer: send_offsets may block for socket.timeout.ms.",
+        "librdkafka refuses to create the producer: send_offsets may block for socket.timeout.ms.",
         "remove socket.timeout.ms from kafka.properties",
         request_timeout,
     ),
@@ -207,8 +207,8 @@ CHECKS = (
         "room-to-repeat",
         Severity.NOTE,
         "socket.timeout.ms below message.timeout.ms",
-        "A request that a broker does not answer is never repeated before its records expire, so "
-        "the transaction is aborted instead.",
+        "A request without an answer is never retried before its records expire, so the "
+        "transaction is aborted instead.",
         "--set kafka.properties.socket.timeout.ms=MS",
         room_to_repeat,
     ),
@@ -216,8 +216,8 @@ CHECKS = (
         "poll-interval",
         Severity.WARNING,
         "transaction.timeout.ms below max.poll.interval.ms",
-        "A record may take as long as its transaction, and by then the group has given the "
-        "partition away.",
+        "A record may take as long as its transaction, and by then the group has reassigned the "
+        "partition.",
         "--set worker.transaction_timeout_seconds=SECONDS",
         poll_interval,
     ),
@@ -225,8 +225,8 @@ CHECKS = (
         "transaction-rate",
         Severity.NOTE,
         f"up to {BROKER_TRANSACTIONS_PER_SECOND} transactions a second for each broker",
-        "Each task commits by itself in each interval. Brokers that cannot keep up make rounds of "
-        "commits long: outputs come later, and workers with a backlog stretch the interval.",
+        "Each task commits once in each interval. Brokers that cannot keep up delay commits and "
+        "outputs, and workers with a backlog extend the interval.",
         "--set worker.partitions_per_producer=N, where no worker runs",
         transaction_rate,
     ),
@@ -242,7 +242,7 @@ CHECKS = (
         "instance-name",
         Severity.NOTE,
         "worker.instance, where the host's name changes with each restart (containers)",
-        "A worker that comes back under another name waits until its old session ends.",
+        "A worker restarted under another name waits until its old session ends.",
         "--set worker.instance=NAME, another one for each worker",
         instance_name,
     ),
@@ -250,8 +250,8 @@ CHECKS = (
         "clock",
         Severity.WARNING,
         "within 5 s of the controller's",
-        "Ages, deadlines of transactions and `txn trace` are judged by this host's clock, and "
-        "records may be stamped with it.",
+        "Ages, deadlines of transactions and `txn trace` use this host's clock, and records may "
+        "get its timestamps.",
         "synchronise the clocks (NTP)",
         clock,
     ),
@@ -259,7 +259,7 @@ CHECKS = (
         "readers",
         Severity.NOTE,
         "isolation.level=read_committed at every consumer of the outputs",
-        "Others read what is later aborted, and the guarantee does not reach them.",
+        "Other consumers read records that are later aborted, and have no guarantee.",
         "isolation.level=read_committed in the configuration of each consumer",
         readers,
     ),

@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 
 _MEANINGS = {
-    Severity.ERROR: "the guarantee does not hold, or a worker cannot start or go on",
+    Severity.ERROR: "the guarantee does not hold, or a worker cannot start or continue",
     Severity.WARNING: "data or time may be lost when something fails, or something was not checked",
     Severity.NOTE: "good to know; nothing needs to be done",
 }

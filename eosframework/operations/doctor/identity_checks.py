@@ -96,7 +96,7 @@ def foreign_ids(snapshot: Snapshot) -> Iterator[Observation]:
             task.sub_topology in owners or task.sub_topology.startswith(_FRAMEWORKS_OWN)
         ):
             continue
-        whose = f"sub-topology {task.sub_topology}" if task else "no id of eosframework's"
+        whose = f"sub-topology {task.sub_topology}" if task else "not an id of eosframework"
         yield Observation(
             f"transactional id {listed.transactional_id}",
             f"{listed.state}, {whose}; this topology has {', '.join(sorted(owners))}",
@@ -153,7 +153,7 @@ CHECKS = (
     Check(
         "registry-cluster",
         Severity.ERROR,
-        "a registry that was made on this cluster",
+        "a control topic created on this cluster",
         "Offsets of one cluster mean nothing on another; a worker refuses to start.",
         "correct kafka.bootstrap_servers, or use another application name on this cluster",
         another_cluster,
@@ -178,7 +178,7 @@ CHECKS = (
         "changed-topics",
         Severity.ERROR,
         "inputs as they were registered: the same topic id and number of partitions",
-        "Offsets of a topic that was made again mean other records, and more partitions move keys.",
+        "Offsets of a recreated topic mean other records, and more partitions move keys.",
         "eosframework positions set APP TOPIC=earliest, or TOPIC=committed",
         changed_topics,
     ),
@@ -186,7 +186,7 @@ CHECKS = (
         "lost-offsets",
         Severity.ERROR,
         "a committed offset of every partition that was ever committed",
-        "Where to go on is not known: from the start everything would be processed again.",
+        "The next offset is unknown; from the beginning all records would be processed again.",
         "eosframework positions set APP 'TOPIC[PARTITION]=OFFSET'",
         lost_offsets,
     ),
@@ -195,7 +195,7 @@ CHECKS = (
         Severity.ERROR,
         "no backfill job that fills the live topics and is not cut over, unless workers have "
         "positions of their own",
-        "Workers would process once more what the job has processed; they refuse to start.",
+        "Workers would process the job's records again; they refuse to start.",
         "eosframework backfill cutover APP --job JOB, or eosframework reset APP",
         unfinished_jobs,
     ),
@@ -228,8 +228,7 @@ CHECKS = (
         "ids-in-use",
         Severity.NOTE,
         "no open transaction of an application that has no worker running",
-        "A worker was killed, or another program uses its ids; brokers do not tell which client "
-        "does.",
+        "A worker was killed, or another program uses its ids; brokers do not report the client.",
         "start a worker, which ends it, or wait for its timeout",
         ids_in_use,
     ),

@@ -45,7 +45,7 @@ def registry(snapshot: Snapshot) -> Iterator[Observation]:
             f"topic {name}",
             "does not exist, and this principal is not allowed Create on the cluster",
             expected="Create on the topic, or the topic",
-            mend="eosframework apply APP, by somebody who may",
+            mend="eosframework apply APP, by a principal with Create",
             severity=Severity.WARNING,
         )
 
@@ -108,8 +108,8 @@ CHECKS = (
     Check(
         "registry-acls",
         Severity.ERROR,
-        "Read, Write and Describe on the registry",
-        "A worker cannot record what it processed, and refuses to start.",
+        "Read, Write and Describe on the control topic",
+        "A worker cannot record its state there, and refuses to start.",
         "kafka-acls.sh --add, as `eosframework plan APP` lists them",
         registry,
     ),

@@ -131,7 +131,7 @@ def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"replicas on broker {brokers} are not in sync",
-                mend=f"see whether broker {brokers} is up and keeps up",
+                mend=f"check whether broker {brokers} is up and keeps up",
             )
 
 
@@ -226,8 +226,8 @@ CHECKS = (
         Severity.WARNING,
         "transaction.state.log.num.partitions and offsets.topic.num.partitions as the topics have "
         "them",
-        "The number decides which broker coordinates an id or a group; after a change the "
-        "history of each is looked for elsewhere.",
+        "The number decides which broker coordinates an id or a group; after a change "
+        "brokers look for its history in another partition.",
         f"set it back {IN_PROPERTIES}",
         coordination_partitions,
     ),
@@ -243,8 +243,8 @@ CHECKS = (
     Check(
         "topic-replicas",
         Severity.WARNING,
-        f"{_THREE} of each input, output and the registry",
-        "With the last replica its records are lost, those that were acknowledged too.",
+        f"{_THREE} of each input, each output and the control topic",
+        "With the last replica its records are lost, acknowledged ones too.",
         _MORE_REPLICAS,
         topic_replicas,
     ),
@@ -278,7 +278,7 @@ CHECKS = (
         Severity.WARNING,
         "all replicas in sync",
         "One more broker that fails may stop the partition.",
-        "see whether the broker is up and keeps up",
+        "check whether the broker is up and keeps up",
         lagging_replicas,
     ),
 )

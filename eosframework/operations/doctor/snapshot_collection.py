@@ -80,7 +80,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         grouped = _Grouped(graph, within, admin, topics)
         group = pool.submit(grouped.members, graph.application)
         tables_group = pool.submit(grouped.members, tables_group_of(graph.application))
-        facts = grouped.ask("registry and committed offsets", grouped.facts)
+        facts = grouped.ask("control topic and committed offsets", grouped.facts)
         event_times = grouped.event_times(facts)
         keys = grouped.ask("keys of co-partitioned topics", grouped.keys)
         told = coordinated.result()
@@ -133,8 +133,8 @@ def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
     unread = sorted(broker for broker, values in asked.found.items() if values is None)
     if unread:
         reason = (
-            f"broker {', '.join(map(str, unread))} did not tell; grant DescribeConfigs on the "
-            f"cluster, and see whether it is up"
+            f"broker {', '.join(map(str, unread))} did not answer; grant DescribeConfigs on "
+            f"the cluster, and check whether it is up"
         )
         return Seen(Unseen(BROKERS, reason))
     return Seen(_some(asked))

@@ -43,7 +43,7 @@ def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
     """Report outputs whose topic a function chooses for each record."""
     for part in snapshot.graph.sub_topologies:
         for name in part.dynamic_sinks:
-            yield Observation(f"output {name}", "its topics are chosen for each record")
+            yield Observation(f"output {name}", "a function chooses its topics for each record")
 
 
 def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
@@ -229,23 +229,23 @@ CHECKS = (
         "missing-topics",
         Severity.ERROR,
         "every topic that the topology names",
-        "A worker refuses to start: brokers would create it as they please, or never.",
-        "eosframework apply APP; inputs are somebody else's to create",
+        "A worker refuses to start: brokers would create it with their defaults, or not at all.",
+        "eosframework apply APP; inputs are created by their producers",
         missing_topics,
     ),
     Check(
         "chosen-outputs",
         Severity.NOTE,
-        "the same of topics that a function chooses as of those that are named",
-        "They are not known before a record is written, so no check looks at them.",
-        "name them as outputs of the topology where that is possible",
+        "topics chosen by a function with the same settings as named ones",
+        "They are unknown before a record is written, so no check covers them.",
+        "name them as outputs of the topology where possible",
         chosen_outputs,
     ),
     Check(
         "registry-compaction",
         Severity.ERROR,
-        "cleanup.policy=compact of the registry",
-        "Deletion by age would forget which partitions were ever committed.",
+        "cleanup.policy=compact of the control topic",
+        "Deletion by age would remove the record of committed partitions.",
         f"{CHANGE_TOPIC} cleanup.policy=compact",
         registry_compaction,
     ),
@@ -261,18 +261,18 @@ CHECKS = (
     Check(
         "rows-retention",
         Severity.WARNING,
-        "retention.ms=-1 and no compaction of topics that carry rows to tables",
-        "Rows are removed before the database has them, if it is away for as long; the worker "
-        "itself removes those that it has (database.keep_rows_seconds).",
+        "retention.ms=-1 and no compaction of the row topics of table sinks",
+        "Rows are deleted before the database has them, if it is unavailable for this long; the "
+        "worker itself deletes stored rows (database.keep_rows_seconds).",
         f"{CHANGE_TOPIC} retention.ms=-1",
         rows_retention,
     ),
     Check(
         "partitioner",
         Severity.ERROR,
-        "the keys of inputs that are joined, or kept together, where murmur2 puts them",
-        "A key that two topics have in different partitions is in two tasks, so what has the same "
-        "key does not meet, without an error; a worker refuses to start unless "
+        "keys of joined or co-partitioned inputs in their murmur2 partitions",
+        "A key in different partitions of two topics belongs to two tasks, so its records do not "
+        "join, without an error; a worker refuses to start unless "
         "worker.foreign_partitioner=warn.",
         "partitioner=murmur2_random in the producers",
         foreign_partitioners,
@@ -282,7 +282,7 @@ CHECKS = (
         Severity.WARNING,
         "batch.size at or below every output's max.message.bytes",
         "librdkafka does not split a batch that a topic finds too large, so each one is aborted "
-        "and narrowed down although no record is at fault.",
+        "and bisected although every record fits.",
         "remove batch.size from kafka.properties: a worker chooses one that fits",
         batch_size,
     ),
@@ -290,16 +290,16 @@ CHECKS = (
         "record-size",
         Severity.WARNING,
         "message.max.bytes of the producers at or above every output's max.message.bytes",
-        "The producers refuse a record that the topic would take, so it goes the way of on_error.",
-        "remove message.max.bytes from kafka.properties: a worker takes it from the topics",
+        "The producers refuse a record that the topic would accept, so on_error handles it.",
+        "remove message.max.bytes from kafka.properties: a worker derives it from the topics",
         record_size,
     ),
     Check(
         "dead-letter-size",
         Severity.WARNING,
         "max.message.bytes of dead-letter and retry topics above the inputs', for the headers",
-        "A dead letter is the record as it came with further headers; where it is refused, the "
-        "worker ends at this record.",
+        "A dead letter is the original record with more headers; if it is refused, the worker "
+        "ends at this record.",
         f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
         put_aside_size,
     ),
@@ -307,27 +307,25 @@ CHECKS = (
         "append-time",
         Severity.WARNING,
         "message.timestamp.type=CreateTime of the outputs",
-        "The broker replaces the event time by the time of writing, so whoever reads the output "
-        "takes history for now.",
+        "The broker replaces the event time by the time of writing, so consumers of the output "
+        "see old events as current.",
         f"{CHANGE_TOPIC} message.timestamp.type=CreateTime",
         stamped_on_arrival,
     ),
     Check(
         "retention-by-event-time",
         Severity.WARNING,
-        "retention.ms of the outputs longer than the age of the event times that come next",
-        "Brokers delete by the records' own time, so history that is written today is deleted "
-        "today.",
+        "retention.ms of the outputs longer than the age of the next event times",
+        "Brokers delete by the records' timestamps, so history written today is deleted today.",
         f"{CHANGE_TOPIC} retention.ms=-1",
         retention_by_event_time,
     ),
     Check(
         "refused-event-times",
         Severity.ERROR,
-        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the event "
-        "times that come next",
-        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and it goes the way of "
-        "on_error.",
+        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the "
+        "next event times",
+        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and on_error handles it.",
         f"{CHANGE_TOPIC} message.timestamp.before.max.ms=9223372036854775807",
         refused_event_times,
     ),

@@ -57,7 +57,7 @@ CHECKS = (
         "hanging-transactions",
         Severity.ERROR,
         "every open transaction in the application's topics known to a coordinator",
-        "Nobody will end it, so read_committed readers never get further, this worker included.",
+        "Nothing ends it, so read_committed readers are blocked forever, this worker included.",
         "eosframework txn abort, as `eosframework txn hanging` prints it",
         hanging,
     ),
@@ -73,8 +73,8 @@ CHECKS = (
         "held-back",
         Severity.WARNING,
         "a last stable offset at the end of each partition, within a transaction's timeout",
-        "Readers wait for the open transaction; one that is open for longer than this "
-        "application's transactions may be delays it.",
+        "Readers wait for the open transaction; one that exceeds this application's transaction "
+        "timeout delays it.",
         "eosframework txn describe ID",
         held_back,
     ),

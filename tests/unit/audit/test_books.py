@@ -225,7 +225,7 @@ def test_a_number_that_was_never_given_is_unexpected() -> None:
     forged = Found([(HEADER_RECEIPT, b"1/app/0/in/3/2/0/1/9/1/1")])
     verdict = history.audit([*history.without(), (forged, 0)])
     assert (faults(verdict), verdict.unexpected) == ({"duplicated": 1}, 1)
-    assert "says that it is number 9" in texts(verdict)[0]
+    assert "has number 9" in texts(verdict)[0]
 
 
 def test_input_that_was_processed_under_an_earlier_numbering_as_well_is_duplicated() -> None:

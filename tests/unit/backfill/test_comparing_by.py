@@ -103,7 +103,7 @@ def test_updates_of_windows_that_cannot_be_told_apart_are_not_reduced_to_the_las
     shaped = compared(of("events", WINDOW_EACH, f"map_values: {CALL}"))
     assert (shaped.by, shaped.window) == (By.RECORDS, None)
     assert shaped.note is not None
-    assert "do not tell which window" in shaped.note
+    assert "do not identify their window" in shaped.note
     assert "--compare out=last" in shaped.note
 
 

@@ -115,7 +115,7 @@ def test_a_choice_takes_what_all_of_it_holds_for(choice: Choice, takes: bool) ->
 
 @pytest.mark.parametrize("text", ["", "dead", "dead[0]", "dead[0]@x", "dead[0]@9-3", "7"])
 def test_a_place_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="names no dead letter"):
+    with pytest.raises(ConfigurationError, match="is not a place of dead letters"):
         LetterPlace.parse(text)
 
 

@@ -105,7 +105,7 @@ CASES = [
         "foreign-ids",
         W,
         lambda: snapshot(ids=Seen((Listed("shop-Other", State.EMPTY, 7, 1),))),
-        "no id of eosframework's",
+        "not an id of eosframework",
         "eosframework txn describe shop-Other",
     ),
     Case(
