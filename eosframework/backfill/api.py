@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from eosframework.backfill.job.job_entry import PinnedFile
 
-Shown = Callable[[JobState], object]
+OnProgress = Callable[[JobState], object]
 """Called with the job's progress about once a second."""
 
 
@@ -73,7 +73,7 @@ class Backfill:
     def run(
         self,
         spark: SparkSession | None = None,
-        shown: Shown | None = None,
+        on_progress: OnProgress | None = None,
         options: Mapping[str, str] | None = None,
     ) -> JobState:
         """Run the rest of the job.
@@ -81,7 +81,7 @@ class Backfill:
         Args:
             spark: a session with the Kafka connector, such as from `spark_session`; None: the
                 active one, else a new one on this machine. It stays unchanged and open.
-            shown: called with the job's progress.
+            on_progress: called with the job's progress.
             options: for Spark's Kafka client, `kafka.NAME` with the name in Java; they override the
                 settings.
 
@@ -106,7 +106,7 @@ class Backfill:
         require_executors(session)
         admin = ClusterAdmin(self.settings.kafka)
         started = start(self.graph, self.settings, self.job, self.request, admin, pinned)
-        return run_stages(session, started, shown or _silent, options or {})
+        return run_stages(session, started, on_progress or _silent, options or {})
 
 
 def _silent(_: JobState) -> None:

@@ -63,7 +63,7 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class CutOver:
+class CutoverResult:
     """The result of a cutover.
 
     Args:
@@ -87,7 +87,7 @@ def cut_over(
     registry: Registry,
     *,
     accept_lost: bool = False,
-) -> CutOver:
+) -> CutoverResult:
     """Let live workers resume at the end of a complete job; a repetition changes nothing.
 
     Args:
@@ -108,7 +108,7 @@ def cut_over(
     log = JobLog(name, graph.application, settings.kafka, admin)
     state = _job(log, graph, name)
     if state.cut_over_at is not None:
-        return CutOver(state.cut_over_at, live_positions(graph, state), {}, was_before=True)
+        return CutoverResult(state.cut_over_at, live_positions(graph, state), {}, was_before=True)
     instance = f"cutover.{name}"
     facts = _refuse(graph, settings, state, admin, registry, instance)
     positions = live_positions(graph, state)
@@ -118,7 +118,7 @@ def cut_over(
         for p in positions
     ]
     cutover = _Cutover(graph, settings, state, facts, positions, admin, registry, log, instance)
-    return CutOver(cutover.run(), positions, lost)
+    return CutoverResult(cutover.run(), positions, lost)
 
 
 def _job(log: JobLog, graph: Graph, name: str) -> JobState:

@@ -19,7 +19,7 @@ from eosframework.backfill.cutover.cutover_rules import incomplete
 from eosframework.backfill.diff.record_identity import comparisons
 from eosframework.backfill.diff.topic_diff import (
     ComparedTopics,
-    How,
+    DiffOptions,
     Ranges,
     Rows,
     TimeRange,
@@ -80,7 +80,7 @@ def compare(
     settings: Settings,
     name: str,
     suffix: str,
-    how: How,
+    how: DiffOptions,
     *,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -111,10 +111,10 @@ def compare(
         session = spark()
         rows = partial(kafka_rows, session, settings.kafka, options=options)
         pairs = {
-            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), beside, admin))
-            for topic, (live, beside) in topics.items()
+            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), suffixed_side, admin))
+            for topic, (live, suffixed_side) in topics.items()
         }
-        times = _times(state, rows, [beside for _, beside in pairs.values()])
+        times = _times(state, rows, [suffixed_side for _, suffixed_side in pairs.values()])
         compared = {
             topic: compare_topics(session, rows, *pair, times, chosen[topic], how)
             for topic, pair in pairs.items()
@@ -126,15 +126,15 @@ def compare(
 def _job(
     app: LoadedApp, settings: Settings, name: str, suffix: str, admin: ClusterAdmin
 ) -> JobState:
-    beside = resolve(renamed(app, suffix))
-    state = JobLog(name, beside.application, settings.kafka, admin).read()
+    suffixed_side = resolve(renamed(app, suffix))
+    state = JobLog(name, suffixed_side.application, settings.kafka, admin).read()
     if state is None:
         raise ConfigurationError(
             f"application {app.spec.application!r} has no backfill job {name!r} with suffix "
             f"{suffix!r}; `eosframework backfill status APP --suffix {suffix}` lists those that "
             f"there are"
         )
-    if missing := next(incomplete(beside, state), None):
+    if missing := next(incomplete(suffixed_side, state), None):
         raise ConfigurationError(
             f"job {name!r} is not complete: {missing}; run it to its end before it is compared"
         )
@@ -200,14 +200,14 @@ def _unnamed(app: LoadedApp) -> list[str]:
     ]
 
 
-def _times(state: JobState, rows: Rows, beside: Sequence[Ranges]) -> TimeRange:
+def _times(state: JobState, rows: Rows, suffixed_side: Sequence[Ranges]) -> TimeRange:
     """Return the event times of the job's range."""
     tasks = [progress for progress in state.tasks.values() if progress.records]
     last = max((Progress.parse(progress.metadata).stream_time for progress in tasks), default=None)
     firsts = [progress.first_time for progress in tasks]
     known = [first for first in firsts if first is not None]
     if len(known) < len(firsts):
-        known += [time for ranges in beside if (time := earliest(rows, ranges)) is not None]
+        known += [time for ranges in suffixed_side if (time := earliest(rows, ranges)) is not None]
     is_cut = bool(state.job.request.get("start"))
     return TimeRange(min(known, default=None), last, is_cut)
 

@@ -20,7 +20,7 @@ from eosframework.topology.spec.topology_spec import SinkSpec, TopologySpec
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
-class By(StrEnum):
+class CompareBy(StrEnum):
     """The unit of comparison of a topic."""
 
     RECORDS = "records"
@@ -37,14 +37,14 @@ class Comparison:
         note: reason for an unexpected choice; None: there is none.
     """
 
-    by: By = By.RECORDS
+    by: CompareBy = CompareBy.RECORDS
     window: Window | None = None
     note: str | None = None
 
     @property
     def label(self) -> str:
         """Description for people."""
-        if self.by is By.RECORDS:
+        if self.by is CompareBy.RECORDS:
             return "record by record"
         return f"last value of each key{'' if self.window is None else ' and window'}"
 
@@ -61,7 +61,7 @@ class Comparison:
 
 
 def comparisons(
-    spec: TopologySpec, given: Mapping[str, By], by: By | None = None
+    spec: TopologySpec, given: Mapping[str, CompareBy], by: CompareBy | None = None
 ) -> dict[str, Comparison]:
     """Return the comparison of each topic that a topology writes and names.
 
@@ -104,7 +104,7 @@ def _fitting(spec: TopologySpec, topic: str) -> Comparison:
     if changes.window is not None:
         return _of_windows(topic, changes, changes.window, sink)
     is_by_key = changes.moved is None and not changes.is_shaped
-    return Comparison(By.LAST if is_by_key else By.RECORDS)
+    return Comparison(CompareBy.LAST if is_by_key else CompareBy.RECORDS)
 
 
 def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) -> Comparison:
@@ -112,7 +112,7 @@ def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) ->
     if is_readable:
         # After a new key, results of several keys may share one.
         is_by_key = changes.moved is None and not changes.is_final
-        return Comparison(By.LAST if is_by_key else By.RECORDS, window)
+        return Comparison(CompareBy.LAST if is_by_key else CompareBy.RECORDS, window)
     if changes.is_final:
         return Comparison()
     return Comparison(

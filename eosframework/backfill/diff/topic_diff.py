@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eosframework.backfill.diff.record_identity import By, Comparison
+from eosframework.backfill.diff.record_identity import CompareBy, Comparison
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -58,13 +58,13 @@ class TopicDifference:
     Args:
         counts: numbers of live and of suffixed ones.
         live: None: there is none.
-        beside: the suffixed one; None: there is none.
+        suffixed: the suffixed one; None: there is none.
     """
 
     key: bytes | None
     counts: tuple[int, int]
     live: Place | None
-    beside: Place | None
+    suffixed: Place | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ComparedTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class DiffOptions:
     """Options for topics.
 
     Args:
@@ -98,20 +98,20 @@ class How:
         topics: by topic.
     """
 
-    by: By | None = None
+    by: CompareBy | None = None
     headers: bool = False
     limit: int = 20
-    topics: Mapping[str, By] = field(default_factory=dict[str, By])
+    topics: Mapping[str, CompareBy] = field(default_factory=dict[str, CompareBy])
 
 
 def compare_topics(
     spark: SparkSession,
     rows: Rows,
     live: Ranges,
-    beside: Ranges,
+    suffixed: Ranges,
     times: TimeRange,
     comparison: Comparison,
-    how: How,
+    how: DiffOptions,
 ) -> ComparedTopics:
     """Compare the records of two topics within a range of event times.
 
@@ -119,24 +119,28 @@ def compare_topics(
         spark: a session of the backfill.
         rows: reads ranges with it.
         live: ranges of the live topic.
-        beside: ranges of the suffixed topic.
+        suffixed: ranges of the suffixed topic.
         times: the range of event times.
         comparison: unit of comparison.
         how: further options.
     """
     with _joining_partitions(spark):
-        return compare_rows(rows(live), rows(beside), times, comparison, how)
+        return compare_rows(rows(live), rows(suffixed), times, comparison, how)
 
 
 def compare_rows(
-    live: DataFrame, beside: DataFrame, times: TimeRange, comparison: Comparison, how: How
+    live: DataFrame,
+    suffixed: DataFrame,
+    times: TimeRange,
+    comparison: Comparison,
+    how: DiffOptions,
 ) -> ComparedTopics:
     """Compare two sets of records: columns key, value, timestamp, partition, offset, headers."""
-    both = _side(live, times, 0).unionByName(_side(beside, times, 1))
+    both = _side(live, times, 0).unionByName(_side(suffixed, times, 1))
     by: list[str] = []
     if comparison.window is not None:
         both, by = _with_windows(both), [*_WINDOW]
-    is_last = comparison.by is By.LAST
+    is_last = comparison.by is CompareBy.LAST
     grouped = _by_key(both, by) if is_last else _by_record(both, by, headers=how.headers)
     differs = "(only_live > 0 OR only_beside > 0)"
     grouped = grouped.selectExpr("*", f"{differs} AND {_is_cut(times, comparison)} AS is_cut")

@@ -49,7 +49,7 @@ Pin = Callable[[FileRequest], tuple[PinnedFile, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedJob:
     """A job that may run.
 
     Args:
@@ -70,7 +70,7 @@ class Started:
 
 def start(
     graph: Graph, settings: Settings, name: str, request: Request, admin: ClusterAdmin, pin: Pin
-) -> Started:
+) -> StartedJob:
     """Start a job, or resume an existing one.
 
     Args:
@@ -109,7 +109,7 @@ def start(
     _refuse_another(state.job, graph, request, facts)
     graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
     ordered = stages(graph, tasks, state.job.files)
-    return Started(graph, settings, admin, log, facts, state, ordered, tasks)
+    return StartedJob(graph, settings, admin, log, facts, state, ordered, tasks)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:

@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.driver.job_start import Started
+from eosframework.backfill.driver.job_start import StartedJob
 from eosframework.backfill.driver.leftovers import end_leftovers
 from eosframework.backfill.driver.table_stage import run_tables
 from eosframework.backfill.executor.functions import (
     RESULT_SCHEMA,
     attempts,
     attempts_over_log,
-    finishing,
+    completions,
 )
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.job.job_entry import OffsetRange, ends_key
 from eosframework.backfill.job.job_state import JobState
 from eosframework.backfill.job.stages import Stage, writers_of
@@ -44,21 +45,21 @@ from eosframework.records import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Shown = Callable[[JobState], object]
+OnProgress = Callable[[JobState], object]
 """Called with the job's progress about once a second."""
 
 LOOK_SECONDS = 1.0
 
 
 def run_stages(
-    spark: SparkSession, started: Started, shown: Shown, options: Mapping[str, str]
+    spark: SparkSession, started: StartedJob, on_progress: OnProgress, options: Mapping[str, str]
 ) -> JobState:
     """Run the rest of a job and return it complete.
 
     Args:
         spark: a session of the backfill.
         started: the job.
-        shown: called with its progress.
+        on_progress: called with its progress.
         options: for Spark's Kafka client.
 
     Raises:
@@ -71,16 +72,17 @@ def run_stages(
         state = _state(started)
         if not state.is_complete(stage.name, stage.partitions):
             events.info("backfill_stage", job=state.job.name, stage=stage.name)
-            _run_stage(spark, started, state, stage, shown, options)
+            _run_stage(spark, started, state, stage, on_progress, options)
         _fix_ends(started)
     state = _state(started)
     if started.graph.persisters:
-        run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
+        run_watched = partial(_run_watched, spark, started, on_progress=on_progress)
+        run_tables(spark, started, state, run_watched)
         state = _state(started)
     return state
 
 
-def _state(started: Started) -> JobState:
+def _state(started: StartedJob) -> JobState:
     state = started.log.read()
     if state is None:
         raise RunError(
@@ -93,39 +95,39 @@ def _state(started: Started) -> JobState:
 
 def _run_stage(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
     stage: Stage,
-    shown: Shown,
+    on_progress: OnProgress,
     options: Mapping[str, str],
 ) -> None:
     """Run a stage: R1, then R2."""
-    work = _work(started, state, stage)
+    spec = _task_spec(started, state, stage)
     if stage.reads_log:
         left = state.incomplete(stage.name, stage.partitions)
         _refuse_lost(started, _left(state, stage, left))
-        _run_each(spark, left, attempts_over_log(work), started, shown)
+        _run_tasks(spark, left, attempts_over_log(spec), started, on_progress)
         return
     frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
-    rows = in_task_order(spark, frames, work.graph, stage.name, stage.partitions)
-    results = map_batches(rows, attempts(work), RESULT_SCHEMA)
-    _watched(spark, started, results.collect, shown)
+    rows = in_task_order(spark, frames, spec.graph, stage.name, stage.partitions)
+    results = map_batches(rows, attempts(spec), RESULT_SCHEMA)
+    _run_watched(spark, started, results.collect, on_progress)
     if left := _state(started).incomplete(stage.name, stage.partitions):
-        _run_each(spark, left, finishing(work), started, shown)
+        _run_tasks(spark, left, completions(spec), started, on_progress)
 
 
-def _run_each(
+def _run_tasks(
     spark: SparkSession,
     tasks: Sequence[int],
     function: Callable[[int], int],
-    started: Started,
-    shown: Shown,
+    started: StartedJob,
+    on_progress: OnProgress,
 ) -> None:
     numbers = spark.sparkContext.parallelize(tasks, len(tasks))
-    _watched(spark, started, numbers.map(function).collect, shown)
+    _run_watched(spark, started, numbers.map(function).collect, on_progress)
 
 
-def _work(started: Started, state: JobState, stage: Stage) -> Work:
+def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
     in_log = [t for t in stage.topics if t not in stage.own_topics and t not in stage.files]
     ranges = {
         TopicPartition(topic, number): one
@@ -137,7 +139,7 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
         for topic in (*stage.own_topics, *stage.files)
         for number in range(stage.partitions)
     }
-    return Work(
+    return TaskSpec(
         graph=pack(started.graph),
         settings=started.settings,
         job=state.job.name,
@@ -166,7 +168,7 @@ def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPart
 
 def _topic_rows(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
     stage: Stage,
     topic: str,
@@ -183,7 +185,7 @@ def _topic_rows(
     return kafka_rows(spark, started.settings.kafka, by_partition, options)
 
 
-def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+def _refuse_lost(started: StartedJob, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
     """Raise if records of the ranges were deleted.
 
     Raises:
@@ -207,7 +209,7 @@ def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
     return [OffsetRange(first=first, end=end) for first, end in bounds]
 
 
-def _fix_ends(started: Started) -> None:
+def _fix_ends(started: StartedJob) -> None:
     """Record the ends of internal topics once all their writers are complete (R3).
 
     They get no more records: the application has no workers, and the last attempt's init of a
@@ -234,8 +236,8 @@ def _fix_ends(started: Started) -> None:
     started.log.write(entries)
 
 
-def _watched(
-    spark: SparkSession, started: Started, action: Callable[[], Any], shown: Shown
+def _run_watched(
+    spark: SparkSession, started: StartedJob, action: Callable[[], Any], on_progress: OnProgress
 ) -> None:
     """Run a Spark action on a thread, and report the job's progress meanwhile.
 
@@ -262,7 +264,7 @@ def _watched(
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             if (state := started.log.watch()) is not None:
-                shown(state)
+                on_progress(state)
     except BaseException:
         spark.sparkContext.cancelJobGroup(group)
         thread.join(started.settings.worker.stop_deadline_seconds)

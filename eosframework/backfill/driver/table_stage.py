@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.driver.job_start import Started
+from eosframework.backfill.driver.job_start import StartedJob
 from eosframework.backfill.executor.chunk import Run
-from eosframework.backfill.executor.functions import telling
+from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.executor.table_attempt import (
     PATIENCE_SECONDS,
     Pace,
@@ -46,7 +46,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)
-class TablesWork:
+class TableTaskSpec:
     """The parameters of this stage's tasks, sent to the executors.
 
     Args:
@@ -63,9 +63,9 @@ class TablesWork:
 
 def run_tables(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
-    watched: Callable[[Callable[[], Any]], None],
+    run_watched: Callable[[Callable[[], Any]], None],
 ) -> None:
     """Write the rest of a job's rows to their tables.
 
@@ -73,7 +73,7 @@ def run_tables(
         spark: a session of the backfill.
         started: the job.
         state: all its other stages are complete.
-        watched: runs a Spark action.
+        run_watched: runs a Spark action.
 
     Raises:
         RecordFailed: a record yields no row, or the database refuses it, and the policy is to fail.
@@ -88,20 +88,20 @@ def run_tables(
     if members := started.admin.describe_group(group).client_ids:
         events.info("tables_left_to_workers", group=group, workers=len(members))
     else:
-        _carry_all(spark, started, state, watched)
+        _write_tables(spark, started, state, run_watched)
     done = {"at": round(time.time() * 1000), "workers": len(members)}
     started.log.write({tables_key(state.job.name): done})
 
 
-def _carry_all(
+def _write_tables(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
-    watched: Callable[[Callable[[], Any]], None],
+    run_watched: Callable[[Callable[[], Any]], None],
 ) -> None:
     graph = started.graph
     ranges = _left(started, state)
-    work = TablesWork(
+    spec = TableTaskSpec(
         pack(graph),
         started.settings,
         {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
@@ -112,49 +112,49 @@ def _carry_all(
     )
     if ranges:
         partitions = spark.sparkContext.parallelize(sorted(ranges), len(ranges))
-        watched(partitions.map(carrying(work)).collect)
+        run_watched(partitions.map(table_attempts(spec)).collect)
 
 
-def carrying(work: TablesWork) -> Callable[[TopicPartition], int]:
+def table_attempts(spec: TableTaskSpec) -> Callable[[TopicPartition], int]:
     """Return the function for executors: it writes a partition's rows to tables and counts them."""
 
     def run(partition: TopicPartition) -> int:
-        return telling(partial(_carry_range, work, TopicPartition(*partition)))
+        return run_numbered(partial(_write_range, spec, TopicPartition(*partition)))
 
     return run
 
 
-def _carry_range(work: TablesWork, partition: TopicPartition, attempt_number: int) -> int:
-    range_ = work.ranges[partition]
+def _write_range(spec: TableTaskSpec, partition: TopicPartition, attempt_number: int) -> int:
+    range_ = spec.ranges[partition]
     rows = read_ranges(
-        work.settings.kafka,
+        spec.settings.kafka,
         {partition: (range_.first, range_.end)},
         patience_seconds=PATIENCE_SECONDS,
     )
     with closing(rows):
-        return carry(work, partition, rows, attempt_number)
+        return write_partition(spec, partition, rows, attempt_number)
 
 
-def carry(
-    work: TablesWork, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
+def write_partition(
+    spec: TableTaskSpec, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
 ) -> int:
     """Write the rows of one partition to tables; see `TableAttempt.run`."""
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_positions import seen_position
     from eosframework.postgres.tables.table_sink import PostgresRowStore
 
-    graph = unpack(work.graph)
+    graph = unpack(spec.graph)
     name = graph.application
-    database = Database(work.settings.database, application_name=_session_name(name, partition))
-    store = PostgresRowStore(database, name, work.topic_ids)
-    range_ = work.ranges[partition]
+    database = Database(spec.settings.database, application_name=_session_name(name, partition))
+    store = PostgresRowStore(database, name, spec.topic_ids)
+    range_ = spec.ranges[partition]
     attempt = TableAttempt(
         partition,
         range_.first,
         range_.end,
         RowMaker(next(p for p in graph.persisters if p.topic == partition.topic)),
         store,
-        Pace.of(work.settings),
+        Pace.of(spec.settings),
         partial(seen_position, database, name, partition),
     )
     try:
@@ -169,7 +169,7 @@ def _session_name(application: str, partition: TopicPartition) -> str:
     return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
 
 
-def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:
+def _left(started: StartedJob, state: JobState) -> dict[TopicPartition, OffsetRange]:
     """Return the ranges missing in the tables; later, a claim determines them exactly.
 
     Raises:
@@ -221,7 +221,7 @@ def table_ranges(
     return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
 
 
-def _stored(started: Started) -> dict[TopicPartition, int | None]:
+def _stored(started: StartedJob) -> dict[TopicPartition, int | None]:
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_positions import stored_positions
 

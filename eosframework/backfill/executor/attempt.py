@@ -43,12 +43,12 @@ from contextlib import suppress
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_context import Equipment, equipped
+from eosframework.backfill.executor.attempt_context import AttemptContext, attempt_context
 from eosframework.backfill.executor.chunk import Chunk, place_of
-from eosframework.backfill.executor.counters import Tally
-from eosframework.backfill.executor.ownership import Tenure, run_mark
+from eosframework.backfill.executor.counters import Counters
+from eosframework.backfill.executor.ownership import Ownership, run_suffix
 from eosframework.backfill.executor.task_reader import Rows, reading
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
@@ -74,12 +74,12 @@ RESTORE_PAUSE_SECONDS = 0.01
 
 
 def run_attempt(
-    work: Work, partition: int, attempt_number: int, rows: Rows | None = None
+    spec: TaskSpec, partition: int, attempt_number: int, rows: Rows | None = None
 ) -> TaskProgress:
     """Run a task of a backfill to its end, from the progress of an earlier attempt.
 
     Args:
-        work: the stage of the task.
+        spec: the stage of the task.
         partition: number of the task.
         attempt_number: 0 only if no other attempt of the task can be healthy.
         rows: of the task; None: it reads them from the log itself.
@@ -93,15 +93,15 @@ def run_attempt(
         RunError: no attempt can succeed until the cause is fixed.
         ClusterUnreachable: brokers were unavailable for long; another attempt may resume.
     """
-    with equipped(work, partition) as equipment, reading(equipment) as of_log:
-        return Attempt(equipment, attempt_number).run(rows or of_log)
+    with attempt_context(spec, partition) as context, reading(context) as of_log:
+        return Attempt(context, attempt_number).run(rows or of_log)
 
 
 class Attempt:
     """One pass through the cycle.
 
     Args:
-        equipment: its dependencies.
+        context: its dependencies.
         number: of the attempt, from 0.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
@@ -109,82 +109,82 @@ class Attempt:
 
     def __init__(
         self,
-        equipment: Equipment,
+        context: AttemptContext,
         number: int,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         place = f"{socket.gethostname()}/{os.getpid()}"
-        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_mark(equipment.run)}"
-        self._equipment = equipment
+        self.name = f"{place}/{number}/{uuid.uuid4().hex[:8]}{run_suffix(context.run)}"
+        self._context = context
         self._number = number
         self._clock = clock
         self._sleep = sleep
-        self._tenure = Tenure(equipment, self.name, clock=clock, sleep=sleep)
+        self._ownership = Ownership(context, self.name, clock=clock, sleep=sleep)
 
     def run(self, rows: Rows) -> TaskProgress:
         """Run all rows; see `run_attempt`."""
-        if self._number > 0 or self._tenure.is_shared():
-            done = self._tenure.wait()
+        if self._number > 0 or self._ownership.is_shared():
+            done = self._ownership.wait()
             if done is not None:
                 return done
         try:
-            self._tenure.take()
-            known = self._tenure.known
+            self._ownership.take()
+            known = self._ownership.known
             if known is not None and known.complete:
                 return known
-            running = Running(self._equipment, self._tenure, self._clock, self._sleep)
+            attempt_run = AttemptRun(self._context, self._ownership, self._clock, self._sleep)
             try:
-                return running.run(rows)
+                return attempt_run.run(rows)
             except Exception as error:
-                running.leave(error)
+                attempt_run.leave(error)
                 raise
             finally:
-                running.close()
+                attempt_run.close()
         finally:
-            self._tenure.close()
+            self._ownership.close()
 
 
-class Running:
+class AttemptRun:
     """Runs the rows of an owned task (A4 to A8)."""
 
     def __init__(
         self,
-        equipment: Equipment,
-        tenure: Tenure,
+        context: AttemptContext,
+        ownership: Ownership,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        settings = equipment.settings
+        settings = context.settings
         timeout_seconds = settings.worker.transaction_timeout_seconds
-        self._equipment = equipment
-        self._tenure = tenure
+        self._context = context
+        self._ownership = ownership
         self._clock = clock
         self._sleep = sleep
         self._interval_seconds = min(settings.backfill.commit_interval_seconds, timeout_seconds / 3)
         most_records = settings.backfill.chunk_records
         self._chunk = Chunk(most_records, settings.backfill.chunk_megabytes * 2**20)
         self._piece_records = min(PIECE_RECORDS, most_records)
-        self._told_at = clock()
+        self._announced_at = clock()
         self._has_task = True
         self._timer = RecordTimer()
-        state, compiled = equipment.state, equipment.compiled
+        state, compiled = context.state, context.compiled
         self._task = Task(
-            equipment.identity,
+            context.identity,
             compiled.sources,
-            equipment.marked(tenure.output),
+            context.with_writer_header(ownership.output),
             markers={},
             transaction_timeout_seconds=timeout_seconds,
             timer=self._timer,
             clock=clock,
             emissions=compiled.emissions,
-            stores=None if state is None else state.open(compiled, equipment.partition),
+            stores=None if state is None else state.open(compiled, context.partition),
             budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
         )
-        self._tally = Tally(self._task, compiled)
+        self._counters = Counters(self._task, compiled)
         self._events = structlog.get_logger("eosframework.backfill").bind(
-            transactional_id=str(equipment.identity)
+            transactional_id=str(context.identity)
         )
         self._task.start_at(self._positions())
         self._starts = dict(self._task.positions)
@@ -197,12 +197,12 @@ class Running:
         """
         offsets = {str(p): offset for p, offset in self._starts.items()}
         self._events.info("task_assigned", offsets=offsets)
-        self._guarded(self._tell)
+        self._guarded(self._announce)
         for partition, messages in rows(self._starts):
             self._take_in(partition, messages)
         self._guarded(self._complete)
         failpoints.hit("backfill.after_complete")
-        complete = self._tenure.known
+        complete = self._ownership.known
         assert complete is not None, "that the task is complete is committed"
         self._events.info("task_complete", records=complete.records)
         return complete
@@ -212,11 +212,11 @@ class Running:
         if not self._has_task or isinstance(error, InstanceFenced | ClusterUnreachable):
             return
         with suppress(EosError):
-            if self._task.in_transaction and not self._tenure.abort():
+            if self._task.in_transaction and not self._ownership.abort():
                 return
             self._task.drop()
-            self._tally.mark()
-            self._tell(ended=True)
+            self._counters.mark()
+            self._announce(ended=True)
 
     def close(self) -> None:
         """Close the stores and the timer."""
@@ -232,7 +232,7 @@ class Running:
         for start in range(0, len(fresh), self._piece_records):
             piece = fresh[start : start + self._piece_records]
             self._chunk.add(partition, piece)
-            self._tally.saw(piece)
+            self._counters.saw(piece)
             if self._task.state is TaskState.RUNNING:
                 self._task.add(partition, piece, None)
             self._guarded(self._run_pending)
@@ -247,11 +247,11 @@ class Running:
 
     def _bring_up_to_date(self) -> None:
         """Restore the stores (A4), and announce this attempt periodically."""
-        state = self._equipment.state
+        state = self._context.state
         while state is not None and not state.turn([self._task]):
             self._sleep(RESTORE_PAUSE_SECONDS)
-            if self._clock() - self._told_at >= self._interval_seconds:
-                self._tell()
+            if self._clock() - self._announced_at >= self._interval_seconds:
+                self._announce()
         failpoints.hit("takeover.after_assign")
         self._task.enter(TaskState.RUNNING)
         for partition, messages in self._chunk:
@@ -272,18 +272,18 @@ class Running:
             metadata = task.commit().positions[0].metadata
             positions = dict(task.positions)
             records = self._chunk.records_before(positions)
-            self._tenure.commit(
+            self._ownership.commit(
                 self._progress(positions, metadata, records=records, complete=complete)
             )
             task.committed()
-            self._tally.mark()
+            self._counters.mark()
             self._chunk.drop_before(positions)
         if task.failure is not None:
             raise task.failure
 
     def _complete(self) -> None:
         """Commit the rest, and the task's completion."""
-        known = self._tenure.known
+        known = self._ownership.known
         if known is not None and known.complete:
             return  # by a transaction whose outcome was unknown at first
         self._run_pending()
@@ -291,17 +291,17 @@ class Running:
         if self._task.has_progress:
             self._commit(complete=True)
         else:
-            self._tell(complete=True)
+            self._announce(complete=True)
 
-    def _tell(self, *, complete: bool = False, ended: bool = False) -> None:
+    def _announce(self, *, complete: bool = False, ended: bool = False) -> None:
         """Announce this attempt in a separate transaction, without moving positions."""
-        known = self._tenure.known
+        known = self._ownership.known
         metadata = str(Progress()) if known is None else known.metadata
-        self._tenure.output.begin()
-        self._tenure.commit(
+        self._ownership.output.begin()
+        self._ownership.commit(
             self._progress(self._task.positions, metadata, complete=complete, ended=ended)
         )
-        self._told_at = self._clock()
+        self._announced_at = self._clock()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Run a step; recover and repeat it after a transaction error."""
@@ -320,11 +320,11 @@ class Running:
                 raise RunError(f"the control topic refuses the progress: {error}") from error
             task.reject(error)
         task.drop()
-        self._tally.mark()
+        self._counters.mark()
         if task.state is TaskState.RUNNING:
             task.enter(TaskState.RECOVERING)
         self._has_task = False
-        self._tenure.regain(error, age_seconds)
+        self._ownership.regain(error, age_seconds)
         self._has_task = True
         task.start_at(self._positions())
         self._chunk.drop_before(task.positions)
@@ -335,12 +335,12 @@ class Running:
 
     def _positions(self) -> list[Position]:
         """Return the resume positions of the task."""
-        known = self._tenure.known
+        known = self._ownership.known
         found = {} if known is None else known.by_partition()
         metadata = "" if known is None else known.metadata
         return [
             Position(*partition, found.get(partition, start), metadata)
-            for partition, start in self._equipment.starts.items()
+            for partition, start in self._context.starts.items()
         ]
 
     def _progress(
@@ -352,9 +352,9 @@ class Running:
         complete: bool = False,
         ended: bool = False,
     ) -> TaskProgress:
-        known, counted = self._tenure.known, self._tally.open()
-        times = [self._tally.first_time, None if known is None else known.first_time]
-        reached = {**positions, **(self._equipment.ends if complete else {})}
+        known, counted = self._ownership.known, self._counters.open()
+        times = [self._counters.first_time, None if known is None else known.first_time]
+        reached = {**positions, **(self._context.ends if complete else {})}
         return TaskProgress(
             positions={f"{p.topic}/{p.partition}": offset for p, offset in reached.items()},
             metadata=metadata,
@@ -365,7 +365,7 @@ class Running:
             first_time=min((time_ for time_ in times if time_ is not None), default=None),
             complete=complete,
             ended=ended,
-            attempt=self._tenure.attempt,
+            attempt=self._ownership.attempt,
             written_at=round(time.time() * 1000),
         )
 
@@ -373,24 +373,24 @@ class Running:
         """Raise if rows do not belong to the task: they would be lost, or processed twice."""
         if partition not in self._starts:
             raise RunError(
-                f"a row of {partition} came to task {self._equipment.identity}, which reads "
+                f"a row of {partition} came to task {self._context.identity}, which reads "
                 f"{', '.join(map(str, self._starts)) or 'nothing'}"
             )
-        end = self._equipment.ends.get(partition)
+        end = self._context.ends.get(partition)
         if end is not None and messages and messages[-1].offset() >= end:
             raise RunError(
-                f"{describe(messages[-1])} came to task {self._equipment.identity}, whose range "
+                f"{describe(messages[-1])} came to task {self._context.identity}, whose range "
                 f"ends before offset {end}"
             )
 
     def _refuse_unread(self) -> None:
         """Raise if the rows ended before the range; only control records may remain."""
-        positions, ends = self._task.positions, self._equipment.ends
+        positions, ends = self._task.positions, self._context.ends
         left = {p: (positions[p], end) for p, end in ends.items() if positions[p] < end}
-        if left and self._equipment.holds_records(left):
+        if left and self._context.holds_records(left):
             ranges = ", ".join(f"{p} {start} to {end}" for p, (start, end) in left.items())
             raise RunError(
-                f"the rows of task {self._equipment.identity} ended, and there are records left in "
+                f"the rows of task {self._context.identity} ended, and there are records left in "
                 f"{ranges}: Spark did not read the whole range. The records read are committed; "
                 f"run the job again to resume"
             )

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from eosframework.application.known_refusals import known_refusals
 from eosframework.backfill.executor.marking import MarkedOutput
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
@@ -67,7 +67,7 @@ class ProgressLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class AttemptContext:
     """The dependencies of one attempt.
 
     Args:
@@ -77,7 +77,7 @@ class Equipment:
         own_topics: internal topics that the task may write to; their records get a writer header.
         holds_records: returns whether ranges contain any record.
         state: None: the sub-topology is stateless.
-        run: of the attempt; see `Work`.
+        run: of the attempt; see `TaskSpec`.
     """
 
     identity: TransactionalId
@@ -102,7 +102,7 @@ class Equipment:
         """Name of the task's sub-topology."""
         return self.compiled.part.name
 
-    def marked(self, output: TransactionalOutput) -> TransactionalOutput:
+    def with_writer_header(self, output: TransactionalOutput) -> TransactionalOutput:
         """Return an output that adds a writer header to records of internal topics."""
         if not self.own_topics:
             return output
@@ -124,46 +124,46 @@ def refuse_receipts(settings: Settings) -> None:
 
 
 @contextmanager
-def equipped(work: Work, partition: int) -> Generator[Equipment]:
+def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]:
     """Create the dependencies of an attempt, and close them after the block.
 
     Raises:
         ConfigurationError: a setting is not supported in a backfill.
         RunError: the task does not exist, or a directory for its stores cannot be created.
     """
-    refuse_receipts(work.settings)
-    graph = unpack(work.graph)
-    part = graph.sub_topology(work.sub_topology)
+    refuse_receipts(spec.settings)
+    graph = unpack(spec.graph)
+    part = graph.sub_topology(spec.sub_topology)
     topics = {source.topic for source in part.sources}
-    own = sorted(p for p in work.starts if p.partition == partition and p.topic in topics)
+    own = sorted(p for p in spec.starts if p.partition == partition and p.topic in topics)
     if not own:
         raise RunError(
-            f"there is no task {partition} of sub-topology {part.name!r} in backfill {work.job!r}: "
-            f"it has {work.partitions}, from 0"
+            f"there is no task {partition} of sub-topology {part.name!r} in backfill {spec.job!r}: "
+            f"it has {spec.partitions}, from 0"
         )
-    admin, outputs = ClusterAdmin(work.settings.kafka), _outputs(work, graph)
-    with _collecting_rarely(), _directory(work.settings) as directory:
-        state = _state(graph, part, work, admin, directory)
+    admin, outputs = ClusterAdmin(spec.settings.kafka), _outputs(spec, graph)
+    with _collecting_rarely(), _directory(spec.settings) as directory:
+        state = _state(graph, part, spec, admin, directory)
         try:
-            yield Equipment(
+            yield AttemptContext(
                 identity=TransactionalId.backfill(
-                    graph.application, f"{work.job}.{part.name}", partition
+                    graph.application, f"{spec.job}.{part.name}", partition
                 ),
                 compiled=compile_part(
                     part,
                     closed_topics=graph.internal_topics,
-                    limits=known_refusals(work.settings, work.facts, graph),
-                    is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
+                    limits=known_refusals(spec.settings, spec.facts, graph),
+                    is_missing=ChosenTopics(spec.settings.kafka, admin).is_missing,
                 ),
-                settings=work.settings,
-                starts={p: work.starts[p] for p in own},
-                ends={p: end for p in own if (end := work.ends.get(p)) is not None},
-                own_topics=_written(part, work.own_topics),
+                settings=spec.settings,
+                starts={p: spec.starts[p] for p in own},
+                ends={p: end for p in own if (end := spec.ends.get(p)) is not None},
+                own_topics=_written(part, spec.own_topics),
                 outputs=outputs,
-                log=JobLog(work.job, graph.application, work.settings.kafka, admin),
-                holds_records=_looks(work.settings, admin),
+                log=JobLog(spec.job, graph.application, spec.settings.kafka, admin),
+                holds_records=_record_finder(spec.settings, admin),
                 state=state,
-                run=work.run,
+                run=spec.run,
             )
         finally:
             if state is not None:
@@ -176,12 +176,12 @@ def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
-def _outputs(work: Work, graph: Graph) -> KafkaOutputs:
-    return producers(work.settings, work.facts.output_limits(graph), sorted(work.facts.topics))
+def _outputs(spec: TaskSpec, graph: Graph) -> KafkaOutputs:
+    return producers(spec.settings, spec.facts.output_limits(graph), sorted(spec.facts.topics))
 
 
 def _state(
-    graph: Graph, part: SubTopology, work: Work, admin: ClusterAdmin, directory: Path
+    graph: Graph, part: SubTopology, spec: TaskSpec, admin: ClusterAdmin, directory: Path
 ) -> LocalState | None:
     """Return the state of one task, in a directory removed with the attempt."""
     looks_up = any(isinstance(node, Lookup) for node in nodes_of(part))
@@ -190,9 +190,9 @@ def _state(
         return None
     alone = replace(graph, sub_topologies=(part,), global_tables=tables)
     here = {"directory": directory, "standby_copies": 0}
-    state = work.settings.state.model_copy(update=here)
-    settings = work.settings.model_copy(update={"state": state})
-    return local_state(alone, settings, "backfill", work.facts.topics, admin)
+    state = spec.settings.state.model_copy(update=here)
+    settings = spec.settings.model_copy(update={"state": state})
+    return local_state(alone, settings, "backfill", spec.facts.topics, admin)
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def _directory(settings: Settings) -> Generator[Path]:
         yield Path(directory)
 
 
-def _looks(
+def _record_finder(
     settings: Settings, admin: ClusterAdmin
 ) -> Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]:
     return lambda ranges: not hold_nothing(settings.kafka, admin, ranges)

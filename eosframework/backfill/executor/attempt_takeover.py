@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class SignOfLife:
     """The visible activity of a task's owner.
 
     Args:
@@ -32,12 +32,12 @@ class Sign:
 
 
 def wait_for_turn(
-    look: Callable[[], Sign],
+    look: Callable[[], SignOfLife],
     stall_seconds: float,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Sign:
+) -> SignOfLife:
     """Wait for a period without a sign of life, and return the last sign.
 
     Time without an answer says nothing of the other attempt, and does not count.

@@ -18,7 +18,7 @@ class Counted(NamedTuple):
     dead_letters: int
 
 
-class Tally:
+class Counters:
     """The counters of one task.
 
     Args:

@@ -8,9 +8,9 @@ from functools import partial
 from eosframework.backfill.executor.attempt import run_attempt
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.executor.task_reader import Rows
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
-from eosframework.backfill.spark.executor_failures import told
+from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.errors import EosError
 from eosframework.process.logs import configure_logs
 from eosframework.process.signals import be_ended_by_signals
@@ -19,38 +19,38 @@ from eosframework.records import TopicPartition
 RESULT_SCHEMA = "partition bigint, records bigint"
 
 
-def attempts(work: Work) -> BatchFunction:
+def attempts(spec: TaskSpec) -> BatchFunction:
     """Return the function for `mapInArrow`: it processes the rows of each task in transactions."""
 
     def run(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         from eosframework.backfill.spark.spark_rows import runs
 
-        for task, of_task in runs(batches, own_topics=work.own_topics):
-            records = _records(work, task, partial(_given, of_task))
+        for task, of_task in runs(batches, own_topics=spec.own_topics):
+            records = _records(spec, task, partial(_ignoring_positions, of_task))
             yield batch_of([(task, records)], {"partition": "int64", "records": "int64"})
 
     return run
 
 
-def attempts_over_log(work: Work) -> Callable[[int], int]:
+def attempts_over_log(spec: TaskSpec) -> Callable[[int], int]:
     """Return the function that runs a task over its ranges of the log and counts its records."""
 
     def run(task: int) -> int:
-        return _records(work, task, None)
+        return _records(spec, task, None)
 
     return run
 
 
-def finishing(work: Work) -> Callable[[int], int]:
+def completions(spec: TaskSpec) -> Callable[[int], int]:
     """Return the function that completes a task without rows."""
 
     def run(task: int) -> int:
-        return _records(work, task, partial(_given, iter(())))
+        return _records(spec, task, partial(_ignoring_positions, iter(())))
 
     return run
 
 
-def telling(attempt: Callable[[int], int]) -> int:
+def run_numbered(attempt: Callable[[int], int]) -> int:
     """Run an attempt with Spark's attempt number; its error reaches the driver.
 
     Args:
@@ -65,13 +65,13 @@ def telling(attempt: Callable[[int], int]) -> int:
     try:
         return attempt(context.attemptNumber() if context else 0)
     except EosError as error:
-        raise told(error) from None
+        raise encoded(error) from None
 
 
-def _records(work: Work, task: int, rows: Rows | None) -> int:
-    configure_logs(work.settings.log)
-    return telling(lambda number: run_attempt(work, task, number, rows).records)
+def _records(spec: TaskSpec, task: int, rows: Rows | None) -> int:
+    configure_logs(spec.settings.log)
+    return run_numbered(lambda number: run_attempt(spec, task, number, rows).records)
 
 
-def _given(rows: Iterator[Run], _: Mapping[TopicPartition, int]) -> Iterator[Run]:
+def _ignoring_positions(rows: Iterator[Run], _: Mapping[TopicPartition, int]) -> Iterator[Run]:
     return rows

@@ -41,21 +41,21 @@ class MarkedOutput:
         """`produce(*output)` of the current producer; changes when it is recycled."""
         produce, topics, own = self._output.produce, self._topics, self._header
 
-        def marked(
+        def with_writer_header(
             topic: str,
             value: bytes | None,
             key: bytes | None,
             partition: int,
-            told: Any,
+            encoded: Any,
             also_told: Any,
             timestamp: int,
             headers: _Headers,
         ) -> None:
             if topic in topics:
                 headers = [*headers, own] if headers else [own]
-            produce(topic, value, key, partition, told, also_told, timestamp, headers)
+            produce(topic, value, key, partition, encoded, also_told, timestamp, headers)
 
-        return marked
+        return with_writer_header
 
     def explain(self, error: Exception) -> TransactionError:
         """Return the meaning of an exception from `produce`."""

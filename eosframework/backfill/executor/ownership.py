@@ -9,8 +9,8 @@ from typing import TypeVar
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_context import Equipment
-from eosframework.backfill.executor.attempt_takeover import Sign, wait_for_turn
+from eosframework.backfill.executor.attempt_context import AttemptContext
+from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.outcomes import Step, own_progress, step_after, taken_over
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
@@ -38,11 +38,11 @@ LONGEST_BACKOFF_SECONDS = 5.0
 _T = TypeVar("_T")
 
 
-class Tenure:
+class Ownership:
     """The ownership of one attempt.
 
     Args:
-        equipment: its dependencies.
+        context: its dependencies.
         attempt: its unique name.
         clock: seconds, monotonic.
         sleep: waits for a number of seconds.
@@ -53,7 +53,7 @@ class Tenure:
 
     def __init__(
         self,
-        equipment: Equipment,
+        context: AttemptContext,
         attempt: str,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -62,14 +62,14 @@ class Tenure:
         self.known: TaskProgress | None = None
         self.attempt = attempt
         self._output: TransactionalOutput | None = None
-        self._outputs = equipment.outputs
-        self._log = equipment.log
-        self._identity = str(equipment.identity)
-        self._run = equipment.run
-        self._names = equipment.sub_topology, equipment.partition
-        self._task = f"task {equipment.sub_topology}[{equipment.partition}] of the backfill"
-        self._stall_seconds = equipment.settings.backfill.stall_seconds
-        self._timeout_seconds = equipment.settings.worker.transaction_timeout_seconds
+        self._outputs = context.outputs
+        self._log = context.log
+        self._identity = str(context.identity)
+        self._run = context.run
+        self._names = context.sub_topology, context.partition
+        self._task = f"task {context.sub_topology}[{context.partition}] of the backfill"
+        self._stall_seconds = context.settings.backfill.stall_seconds
+        self._timeout_seconds = context.settings.worker.transaction_timeout_seconds
         self._taken_at = 0
         self._clock = clock
         self._sleep = sleep
@@ -87,13 +87,13 @@ class Tenure:
         """Return whether another attempt of this run was active before."""
         if not self._run:
             return False
-        newest = self._patiently(lambda: self._log.newest_of_task(*self._names))
-        return newest is not None and newest[1].attempt.endswith(run_mark(self._run))
+        newest = self._retrying(lambda: self._log.newest_of_task(*self._names))
+        return newest is not None and newest[1].attempt.endswith(run_suffix(self._run))
 
     def wait(self) -> TaskProgress | None:
         """Wait until no other attempt is active (A1); return the progress if it is complete."""
         wait_for_turn(self._look, self._stall_seconds, clock=self._clock, sleep=self._sleep)
-        found = self._patiently(lambda: self._log.watch_task(*self._names))
+        found = self._retrying(lambda: self._log.watch_task(*self._names))
         return found if found is not None and found.complete else None
 
     def take(self) -> None:
@@ -106,14 +106,14 @@ class Tenure:
         """
         failpoints.hit("takeover.before_init")
         try:
-            [self._output] = self._patiently(lambda: self._outputs.open([self._identity]))
+            [self._output] = self._retrying(lambda: self._outputs.open([self._identity]))
         except TaskFenced as error:
             raise taken_over(self._task) from error
         except TransactionFatal as error:
             raise RunError(str(error)) from error
         failpoints.hit("takeover.after_init")
-        self._taken_at = self._patiently(self._log.written_end)
-        self.known = self._patiently(lambda: self._log.read_task(*self._names))
+        self._taken_at = self._retrying(self._log.written_end)
+        self.known = self._retrying(lambda: self._log.read_task(*self._names))
 
     def commit(self, progress: TaskProgress) -> None:
         """Commit the records produced since the begin, with the progress (A6).
@@ -173,16 +173,16 @@ class Tenure:
         [error] = self._outputs.abort([self.output])
         return error is None
 
-    def _look(self) -> Sign:
+    def _look(self) -> SignOfLife:
         newest = self._log.newest_of_task(*self._names)
         if newest is None:
-            return Sign()
+            return SignOfLife()
         offset, progress = newest
         ended = progress.ended
         if progress.complete:
             decided = self._log.watch_task(*self._names)
             ended = decided is not None and decided.complete
-        return Sign(offset, ended)
+        return SignOfLife(offset, ended)
 
     def _taken_again(self, step: Step) -> Exception | None:
         """Init the id again; return the error if that failed."""
@@ -206,10 +206,10 @@ class Tenure:
 
     def _settle(self) -> None:
         """Read the final progress."""
-        found = self._patiently(lambda: self._log.read_task(*self._names))
+        found = self._retrying(lambda: self._log.read_task(*self._names))
         self.known = own_progress(found, self.known, self.attempt, self._task)
 
-    def _patiently(self, call: Callable[[], _T]) -> _T:
+    def _retrying(self, call: Callable[[], _T]) -> _T:
         """Return the result of a call; retries while brokers are unavailable."""
         deadline, attempts = self._clock() + PATIENCE_SECONDS, 0
         while True:
@@ -229,6 +229,6 @@ class Tenure:
             ) from error
 
 
-def run_mark(run: str) -> str:
+def run_suffix(run: str) -> str:
     """Return the suffix of the names of a run's attempts."""
     return f"@{run}" if run else ""

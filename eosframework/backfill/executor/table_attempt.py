@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_takeover import Sign, wait_for_turn
+from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
 from eosframework.errors import (
@@ -145,9 +145,9 @@ class TableAttempt:
     def _is_done_by_another(self) -> bool:
         """Wait until the partition's owner stands still or is done (B1)."""
 
-        def look() -> Sign:
+        def look() -> SignOfLife:
             seen = self._look()
-            return Sign(seen, ended=not seen.connected or self._is_end(seen.next_offset))
+            return SignOfLife(seen, ended=not seen.connected or self._is_end(seen.next_offset))
 
         last = wait_for_turn(look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep)
         return isinstance(last.mark, Seen) and self._is_end(last.mark.next_offset)

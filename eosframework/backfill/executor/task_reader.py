@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
-from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.executor.ownership import PATIENCE_SECONDS
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -25,7 +25,7 @@ TAKEN_RECORDS = 2000
 
 
 @contextmanager
-def reading(equipment: Equipment) -> Generator[Rows]:
+def reading(context: AttemptContext) -> Generator[Rows]:
     """Yield a reader of the task's ranges; its connections are closed after the block.
 
     Its rows raise PositionLost where retention deleted records to read, and ClusterUnreachable
@@ -35,12 +35,12 @@ def reading(equipment: Equipment) -> Generator[Rows]:
 
         def read(positions: Mapping[TopicPartition, int]) -> Iterator[Run]:
             lanes: dict[TopicPartition, Iterator[Run]] = {}
-            for partition in equipment.compiled.in_turn(equipment.ends):
-                range_ = positions[partition], equipment.ends[partition]
+            for partition in context.compiled.in_turn(context.ends):
+                range_ = positions[partition], context.ends[partition]
                 lanes[partition] = opened.enter_context(
                     closing(
                         read_ranges(
-                            equipment.settings.kafka,
+                            context.settings.kafka,
                             {partition: range_},
                             patience_seconds=PATIENCE_SECONDS,
                         )
@@ -48,7 +48,7 @@ def reading(equipment: Equipment) -> Generator[Rows]:
                 )
             if len(lanes) == 1:
                 return next(iter(lanes.values()))
-            sources = equipment.compiled.sources
+            sources = context.compiled.sources
             return merged(lanes, {p: sources[p.topic].time_of for p in lanes})
 
         yield read

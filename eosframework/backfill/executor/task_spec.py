@@ -11,7 +11,7 @@ from eosframework.records import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskSpec:
     """One stage of a job: a sub-topology over the whole range.
 
     Args:

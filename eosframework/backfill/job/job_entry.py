@@ -28,7 +28,7 @@ Offsets = tuple[int, ...]
 """One for each partition of a topic, from 0."""
 
 
-class Fixed(BaseModel):
+class ControlEntry(BaseModel):
     """Base of the entries; unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -43,14 +43,14 @@ class Fixed(BaseModel):
         return cls.model_validate(entry)
 
 
-class OffsetRange(Fixed):
+class OffsetRange(ControlEntry):
     """Offsets of one partition: from `first` to before `end`."""
 
     first: int
     end: int
 
 
-class PinnedFile(Fixed):
+class PinnedFile(ControlEntry):
     """A file at the start of the job; another size or time means another file."""
 
     path: str
@@ -59,7 +59,7 @@ class PinnedFile(Fixed):
     """In milliseconds since the epoch."""
 
 
-class Files(Fixed):
+class Files(ControlEntry):
     """Files that replace a source topic, in the order (event time, path, row).
 
     Each row is a record: its columns as a JSON object, or the result of `record`.
@@ -90,7 +90,7 @@ class Files(Fixed):
     """Sorted by path."""
 
 
-class Job(Fixed):
+class Job(ControlEntry):
     """The input and topology of a backfill, fixed when it starts.
 
     Tables are read whole, from the beginning of their topics up to the end of the range.
@@ -124,7 +124,7 @@ class Job(Fixed):
     """By input topic: a topic that was created again is another topic."""
 
 
-class TaskProgress(Fixed):
+class TaskProgress(ControlEntry):
     """Progress of one task of a job, as of its last committed transaction."""
 
     positions: Mapping[str, int]

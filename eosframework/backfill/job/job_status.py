@@ -106,7 +106,7 @@ class _Sample:
     done: int
 
 
-class Watching:
+class StatusTracker:
     """Derives statuses from consecutive states of one job, with rates.
 
     Args:

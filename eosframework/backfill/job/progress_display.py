@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eosframework.backfill.job.job_state import JobState
-from eosframework.backfill.job.job_status import JobStatus, StageStatus, Watching
+from eosframework.backfill.job.job_status import JobStatus, StageStatus, StatusTracker
 from eosframework.topology.graph.graph import Graph
 
 EVENT_SECONDS = 10.0
@@ -23,7 +23,7 @@ TASKS_SHOWN = 16
 """Tasks listed by stage, incomplete ones first; the rest is counted."""
 
 
-class Shown:
+class ProgressDisplay:
     """Displays one job while it runs.
 
     Args:
@@ -32,7 +32,7 @@ class Shown:
     """
 
     def __init__(self, graph: Graph, console: Console | None = None) -> None:
-        self._watching = Watching(graph)
+        self._tracker = StatusTracker(graph)
         self._console = console or Console(stderr=True)
         is_terminal = self._console.is_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_terminal else None
@@ -52,7 +52,7 @@ class Shown:
 
     def update(self, state: JobState) -> JobStatus:
         """Show a state; may be called at any rate."""
-        status = self._watching.look(state, time.time())
+        status = self._tracker.look(state, time.time())
         if self._live is not None:
             self._live.update(drawn(status), refresh=True)
         elif time.monotonic() >= self._event_due:

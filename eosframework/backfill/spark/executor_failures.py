@@ -18,7 +18,7 @@ _MARK = "eosframework-failure:"
 _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
 
 
-def told(error: EosError) -> RuntimeError:
+def encoded(error: EosError) -> RuntimeError:
     """Return the exception to raise on an executor, with the error encoded in it."""
     telling = orjson.dumps({"kind": type(error).__name__, "message": str(error)})
     return RuntimeError(f"{error}\n{_MARK}{base64.urlsafe_b64encode(telling).decode()}")

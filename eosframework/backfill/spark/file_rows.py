@@ -21,11 +21,11 @@ from eosframework.backfill.spark.arrow_batches import (
     headers_type,
     map_batches,
 )
-from eosframework.backfill.spark.executor_failures import told
+from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.backfill.spark.ordering import PLACED_SCHEMA
 from eosframework.backfill.spark.pickling import pack_value, unpack_value
 from eosframework.backfill.spark.pinned import check_pinned, listed
-from eosframework.backfill.spark.record_making import Placed, RecordMaker, Spot, needed_columns
+from eosframework.backfill.spark.record_making import Placed, RecordMaker, RowPlace, needed_columns
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.serialization import references
 from eosframework.topology.graph.graph import Source
@@ -100,7 +100,7 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
             )
     bare = files.model_copy(update={"files": ()})
     carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
-    return map_batches(_with_spots(rows, files.format), _making(carried), PLACED_SCHEMA)
+    return map_batches(_with_places(rows, files.format), _making(carried), PLACED_SCHEMA)
 
 
 def _loaded(
@@ -140,7 +140,7 @@ def _unreadable(format: str, paths: Sequence[str], reason: str) -> Configuration
     )
 
 
-def _with_spots(rows: DataFrame, format: str) -> DataFrame:
+def _with_places(rows: DataFrame, format: str) -> DataFrame:
     """Return rows with their places in files."""
     from pyspark.sql.functions import col, lit
 
@@ -158,19 +158,19 @@ def _making(carried: bytes) -> BatchFunction:
 
     def make(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         maker = RecordMaker(*unpack_value(carried))
-        spots = _Spots()
+        spots = _RowNumbers()
         for batch in batches:
             rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
             try:
                 placed = [_made(maker, row, spots.take(row)) for row in rows]
             except EosError as error:
-                raise told(error) from error
+                raise encoded(error) from error
             yield batch_of(placed, _types())
 
     return make
 
 
-def _made(maker: RecordMaker, row: dict[str, Any], spot: Spot) -> Placed:
+def _made(maker: RecordMaker, row: dict[str, Any], spot: RowPlace) -> Placed:
     if (broken := row.pop(_BROKEN, None)) is not None:
         raise RunError(
             f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or "
@@ -179,22 +179,22 @@ def _made(maker: RecordMaker, row: dict[str, Any], spot: Spot) -> Placed:
     return maker.make(row, spot)
 
 
-class _Spots:
+class _RowNumbers:
     """Numbers rows of formats without row numbers, split by split."""
 
     def __init__(self) -> None:
         self._split: tuple[str, int] | None = None
         self._rows = 0
 
-    def take(self, row: dict[str, Any]) -> Spot:
+    def take(self, row: dict[str, Any]) -> RowPlace:
         """Remove the place columns from a row, and return its place."""
         path, start, number = row.pop(_PATH), row.pop(_START), row.pop(_ROW)
         if number is not None:
-            return Spot(path, 0, number)
+            return RowPlace(path, 0, number)
         if (path, start) != self._split:
             self._split, self._rows = (path, start), 0
         self._rows += 1
-        return Spot(path, start, self._rows - 1)
+        return RowPlace(path, start, self._rows - 1)
 
 
 def _types() -> dict[str, Any]:

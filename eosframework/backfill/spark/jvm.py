@@ -57,11 +57,11 @@ def quiet_server(spark: SparkSession) -> None:
     """
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
-        server.handle_error = _said_nothing
+        server.handle_error = _ignore_error
 
 
 @contextmanager
-def ended_when_interrupted() -> Generator[None]:
+def killed_on_interrupt() -> Generator[None]:
     """Kill a JVM that was starting in the block when Ctrl-C came.
 
     It would be unreachable and never end: it waits for the end of its standard input, which
@@ -89,7 +89,7 @@ def stop_session(spark: SparkSession) -> None:
         spark.stop()
 
 
-def _said_nothing(*_: object) -> None:
+def _ignore_error(*_: object) -> None:
     """Replace `socketserver.BaseServer.handle_error`."""
 
 

@@ -30,7 +30,7 @@ from eosframework.backfill.spark.arrow_batches import (
     map_batches,
 )
 from eosframework.backfill.spark.pickling import unpack
-from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
+from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, OffsetCounter, runs_of
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message
@@ -67,7 +67,7 @@ def in_task_order(
     from pyspark.sql import DataFrame
     from pyspark.sql.functions import array, array_position, col, element_at, lit, when
 
-    place = placing(graph, sub_topology)
+    place = adding_sort_keys(graph, sub_topology)
     turn = array_position(array(*map(lit, topics_in_turn(graph, sub_topology))), col("topic"))
     rows = reduce(
         DataFrame.unionByName,
@@ -82,14 +82,14 @@ def in_task_order(
     )
 
 
-def placing(graph: bytes, sub_topology: str) -> BatchFunction:
+def adding_sort_keys(graph: bytes, sub_topology: str) -> BatchFunction:
     """Return the function that adds sort keys to rows of Kafka partitions, each in order (O1)."""
 
     def place(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        places = Places(unpack(graph), sub_topology)
+        sort_keys = SortKeys(unpack(graph), sub_topology)
         for batch in batches:
-            messages = (m for _, some in runs_of(batch, Counts()) for m in some)
-            found = [places.of(message) for message in messages]
+            messages = (m for _, some in runs_of(batch, OffsetCounter()) for m in some)
+            found = [sort_keys.of(message) for message in messages]
             times, writers = [time for time, _ in found], [writer for _, writer in found]
             yield extended(batch, {"order_time": ("int64", times), "writer": ("string", writers)})
 
@@ -102,7 +102,7 @@ def topics_in_turn(graph: bytes, sub_topology: str) -> list[str]:
     return [p.topic for p in compiled.in_turn(TopicPartition(t, 0) for t in compiled.sources)]
 
 
-class Places:
+class SortKeys:
     """Sort keys of messages.
 
     Args:

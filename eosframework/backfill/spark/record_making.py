@@ -36,7 +36,7 @@ COLUMN = "column:"
 _REMEMBERED_KEYS = 100_000
 
 
-class Spot(NamedTuple):
+class RowPlace(NamedTuple):
     """The place of a row.
 
     Args:
@@ -81,7 +81,7 @@ class RecordMaker:
         self._column = _column_of(files.partitioner)
         self._partition_of = None if self._column else _partitioner(files)
 
-    def make(self, row: dict[str, Any], spot: Spot) -> Placed:
+    def make(self, row: dict[str, Any], spot: RowPlace) -> Placed:
         """Return the record of a row, with its place.
 
         Args:
@@ -136,7 +136,7 @@ class RecordMaker:
         decode = self._source.value.decode
         return as_milliseconds(self._source.timestamp.call(decode(value) if decode else value))
 
-    def _partition(self, row: dict[str, Any], key: bytes | None, spot: Spot) -> int:
+    def _partition(self, row: dict[str, Any], key: bytes | None, spot: RowPlace) -> int:
         count = self._files.partitions
         if self._column is not None:
             partition = row[self._column]

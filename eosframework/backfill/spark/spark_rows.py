@@ -86,7 +86,7 @@ def runs(
         batches: with the columns of `ROW_SCHEMA`.
         own_topics: internal topics; `WRITER_HEADER` is removed from their records.
     """
-    counts = Counts()
+    counts = OffsetCounter()
     of_all = (run for batch in batches for run in runs_of(batch, counts, own_topics=own_topics))
     return groupby(of_all, key=_task)
 
@@ -100,7 +100,7 @@ def _task(run: tuple[TopicPartition, Sequence[RowMessage]]) -> int:
     return run[0].partition
 
 
-class Counts:
+class OffsetCounter:
     """Numbers of rows without an offset by topic, within the current task."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Counts:
 
 
 def runs_of(
-    batch: RecordBatch, counts: Counts, *, own_topics: frozenset[str] = frozenset()
+    batch: RecordBatch, counts: OffsetCounter, *, own_topics: frozenset[str] = frozenset()
 ) -> Runs:
     """Yield the rows of one batch, in order; see `runs`."""
     stretches = _stretches(batch)
@@ -159,7 +159,7 @@ def _stretches(batch: RecordBatch) -> list[tuple[TopicPartition, int]]:
 def _with_counted(
     offsets: Sequence[int | None],
     stretches: Iterable[tuple[TopicPartition, int]],
-    counts: Counts,
+    counts: OffsetCounter,
 ) -> list[int]:
     """Return the offsets of all rows, with counted ones in place of nulls."""
     found: list[int] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from eosframework.backfill.spark.java_properties import PREFIX
-from eosframework.backfill.spark.jvm import ended_when_interrupted, jvm_of, reason_of
+from eosframework.backfill.spark.jvm import jvm_of, killed_on_interrupt, reason_of
 from eosframework.backfill.spark.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
@@ -49,7 +49,10 @@ _STARTING = {
 }
 """Defaults of a new Spark context."""
 
-_TOLD_TWICE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+_REPEATED_ERROR_LOGGERS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)
 """Loggers of each failed attempt of a task with its traceback; the last one is raised as well."""
 
 
@@ -121,7 +124,7 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
     spark = _got(builder.config(map=dict(settings)), master)
     if "spark.log.level" not in given:
         logging = jvm_of(spark).org.apache.logging.log4j
-        for name in _TOLD_TWICE:
+        for name in _REPEATED_ERROR_LOGGERS:
             logging.core.config.Configurator.setLevel(name, logging.Level.OFF)
     return spark
 
@@ -131,7 +134,7 @@ def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     from pyspark.errors import PySparkException
 
     try:
-        with ended_when_interrupted():
+        with killed_on_interrupt():
             return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         where = "" if master is None else f" on {master!r}"

@@ -131,7 +131,7 @@ class _Audit:
         logs = self._logs
         portions = self._divided()
         self._leave_removed_rows_out()
-        self._read_letters()
+        self._read_dead_letters()
         records = self._derive(portions.derived)
         required = len(self._expected)
         self._learn_topics(portions)
@@ -208,7 +208,7 @@ class _Audit:
             for topic in sorted(removed)
         ]
 
-    def _read_letters(self) -> None:
+    def _read_dead_letters(self) -> None:
         """Collect results that functions cannot derive: refused and replayed records."""
         topics = dead_letter_topics(self._graph)
         partitions, _ = self._logs.partitions(topics)
@@ -252,10 +252,10 @@ class _Audit:
         """Run the functions once more to collect the output topics that they choose at run time."""
         choosing = [part for part in self._graph.sub_topologies if part.dynamic_sinks]
         # The state of stateful tasks is not available here, so their functions cannot run.
-        forgetful = {
+        stateless = {
             source.topic for part in choosing if not part.stores for source in part.sources
         }
-        ranges = {p: bounds for p, bounds in portions.receipted.items() if p.topic in forgetful}
+        ranges = {p: bounds for p, bounds in portions.receipted.items() if p.topic in stateless}
         for partition, messages in self._logs.read(ranges, "topics"):
             self._derivation.derive(partition, messages, Ledger())
         self._notes += [

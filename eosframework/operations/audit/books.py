@@ -74,7 +74,7 @@ class Books:
         """Return the combined verdict of all books."""
         verdict = Verdict()
         for book in self._books.values():
-            verdict += _Judge(book, self._answers).verdict()
+            verdict += _BookVerdict(book, self._answers).verdict()
         return verdict
 
     def _own(self, message: Message) -> Receipt | None:
@@ -88,7 +88,7 @@ class Books:
         return None
 
 
-class _Judge:
+class _BookVerdict:
     """The verdict on one book's holes and copies."""
 
     def __init__(self, book: Book, answers: Answers) -> None:
@@ -103,7 +103,7 @@ class _Judge:
         book = self._book
         for first, end in book.holes():
             self._lose(first, end)
-        self._say_copies()
+        self._report_copies()
         return Verdict(
             input=book.records,
             output=book.visible,
@@ -123,27 +123,27 @@ class _Judge:
         if end in book.numbers and not book.begins_input(end):
             self._torn.add(self._beginning(end))
         if self._details.wants("lost"):
-            self._say_lost(first, end)
+            self._report_lost(first, end)
 
     def _beginning(self, number: int) -> int:
         while number > 0 and not self._book.begins_input(number):
             number -= 1
         return number
 
-    def _say_lost(self, first: int, end: int) -> None:
+    def _report_lost(self, first: int, end: int) -> None:
         left, right = self._neighbour(first - 1), self._neighbour(end)
         if left is not None and left.end > first:
             stop = min(left.end, end)
-            self._say_part(left, first, stop)
+            self._report_part(left, first, stop)
             first = stop
         if right is not None and right.first < end and first < end:
             begin = max(right.first, first)
-            self._say_part(right, begin, end)
+            self._report_part(right, begin, end)
             end = begin
         if first < end:
-            self._say_inputs(first, end, left, right)
+            self._report_inputs(first, end, left, right)
 
-    def _say_part(self, sibling: Receipt, first: int, end: int) -> None:
+    def _report_part(self, sibling: Receipt, first: int, end: int) -> None:
         """Report lost outputs of an input record whose other outputs exist."""
         name = self._book.name(sibling.offset)
         for number in range(first, end):
@@ -152,7 +152,7 @@ class _Judge:
         text = f"{name}: only a part of its outputs is there"
         self._details.add(Detail("torn", text, name, transaction=sibling.transaction))
 
-    def _say_inputs(
+    def _report_inputs(
         self, first: int, end: int, left: Receipt | None, right: Receipt | None
     ) -> None:
         """Report input records without any outputs."""
@@ -166,9 +166,9 @@ class _Judge:
         if end - first > 1 and last > after + 1 and candidates != 1:
             begin = book.inputs.first(after + 1 - span.start, last + 1 - span.start)
             name, through = book.name(span.start + begin), name
-        text = _not_there(end - first, name, through)
+        text = _missing_text(end - first, name, through)
         if transactions:
-            text += f"; there is nothing of {_these(transactions)}"
+            text += f"; there is nothing of {_transactions_text(transactions)}"
         transaction = transactions.start if len(transactions) == 1 else None
         self._details.add(Detail("lost", text, name, through, transaction=transaction))
 
@@ -176,15 +176,15 @@ class _Judge:
         found = self._answers.get((self._book.span.partition, number))
         return found[0][0] if found else None
 
-    def _say_copies(self) -> None:
+    def _report_copies(self) -> None:
         whole = {t for t, copies in self._book.copies.items() if _is_run(copies)}
         for transaction in sorted(whole):
-            self._say_run(transaction, self._book.copies[transaction])
+            self._report_run(transaction, self._book.copies[transaction])
         for receipt, place in self._book.copied:
             if receipt.transaction not in whole:
-                self._say_copy(receipt, place)
+                self._report_copy(receipt, place)
 
-    def _say_run(self, transaction: int, copies: Copies) -> None:
+    def _report_run(self, transaction: int, copies: Copies) -> None:
         book = self._book
         name, through = (book.name(offset) for offset in copies.inputs)
         text = f"all {copies.count:,} outputs of {name} to {through} are there again"
@@ -195,7 +195,7 @@ class _Judge:
         text += f", from {copies.place} on"
         self._details.add(Detail("duplicated", text, name, through, copies.place, transaction))
 
-    def _say_copy(self, receipt: Receipt, place: str) -> None:
+    def _report_copy(self, receipt: Receipt, place: str) -> None:
         name = self._book.name(receipt.offset)
         found = self._answers.get((self._book.span.partition, receipt.number), [])
         others = [other for _, other in found if other != place]
@@ -218,7 +218,7 @@ def _between(left: Receipt | None, right: Receipt | None, behind: int) -> range:
     return range(left.transaction + 1, behind if right is None else right.transaction)
 
 
-def _not_there(outputs: int, name: str, through: str | None) -> str:
+def _missing_text(outputs: int, name: str, through: str | None) -> str:
     if through is not None:
         return f"{outputs:,} outputs of input records from {name} to {through} are not there"
     if outputs > 1:
@@ -226,7 +226,7 @@ def _not_there(outputs: int, name: str, through: str | None) -> str:
     return f"the output of {name} is not there"
 
 
-def _these(transactions: range) -> str:
+def _transactions_text(transactions: range) -> str:
     if len(transactions) == 1:
         return f"transaction {transactions.start}"
     return f"transactions {transactions.start} to {transactions.stop - 1}"

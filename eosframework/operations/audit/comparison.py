@@ -57,7 +57,7 @@ def compare(
     unexplained = [index for index in matching.unexplained if index not in uncommitted]
     others = 0 if only_a_part else len(unexplained)
     unexpected = 0 if input_trimmed else others
-    _say_copies(expected, found, matching, details)
+    _report_copies(expected, found, matching, details)
     for index in unexplained[: DETAILS_OF_A_KIND if unexpected else 0]:
         name = found.name(index)
         details.add(Detail("duplicated", f"{name} comes from no input record", output=name))
@@ -92,7 +92,7 @@ def _missing(
             details.add(runs.pop(partition).lost(expected))
         if missing:
             torn += 1
-            _say_torn(expected.name(start), missing, stop - start, details)
+            _report_torn(expected.name(start), missing, stop - start, details)
     for run in runs.values():
         details.add(run.lost(expected))
     return lost, torn
@@ -140,13 +140,13 @@ class _Run:
         return Detail("lost", text, name, through)
 
 
-def _say_torn(name: str, missing: int, count: int, details: Details) -> None:
+def _report_torn(name: str, missing: int, count: int, details: Details) -> None:
     verb = "is" if missing == 1 else "are"
     details.add(Detail("lost", f"{missing} of {count} outputs of {name} {verb} not there", name))
     details.add(Detail("torn", f"{name}: only a part of its outputs is there", name))
 
 
-def _say_copies(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> None:
+def _report_copies(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> None:
     copies = sorted(matching.copies.items(), key=lambda item: (item[1], item[0]))
     for run in _runs_of_copies(copies, expected):
         index, original = run[0]

@@ -5,25 +5,25 @@ one, and the transaction that sends the record together with its replay mark. It
 user's functions: the tasks do, as with any other record.
 """
 
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.dead_letter_reader import Group, Letters
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, Group
 from eosframework.operations.dead_letters.replay import Replayed, marks_of, replay
-from eosframework.operations.dead_letters.replay_plan import Survey, survey
-from eosframework.operations.dead_letters.selection import Choice, LetterPlace, moment_of
+from eosframework.operations.dead_letters.replay_plan import ReplayPlan, plan_replay
+from eosframework.operations.dead_letters.selection import Choice, DeadLetterPlace, moment_of
 from eosframework.operations.dead_letters.targets import Target, targets
 
 __all__ = [
     "Choice",
+    "DeadLetter",
+    "DeadLetterPlace",
+    "DeadLetters",
     "Group",
-    "Letter",
-    "LetterPlace",
-    "Letters",
+    "ReplayPlan",
     "Replayed",
-    "Survey",
     "Target",
     "marks_of",
     "moment_of",
+    "plan_replay",
     "replay",
-    "survey",
     "targets",
 ]

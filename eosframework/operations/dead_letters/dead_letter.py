@@ -22,7 +22,7 @@ from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A record that could not be processed, as stored in its dead-letter topic.
 
     Args:
@@ -70,7 +70,7 @@ class Letter:
         return self.error.partition(":")[0]
 
     @classmethod
-    def parse(cls, message: Message) -> Letter | None:
+    def parse(cls, message: Message) -> DeadLetter | None:
         """Parse a dead letter; None: the record is not a dead letter of this framework."""
         pairs = message.headers() or []
         said = {name: (value or b"").decode(errors="replace") for name, value in pairs}

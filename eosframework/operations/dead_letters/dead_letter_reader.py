@@ -12,11 +12,11 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.selection import LetterPlace
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.selection import DeadLetterPlace
 from eosframework.records import TopicPartition
 
-Marked = Mapping[TopicPartition, Marks]
+ReplayedByPartition = Mapping[TopicPartition, Marks]
 """Replayed dead letters, by partition of a dead-letter topic."""
 
 
@@ -38,13 +38,13 @@ class Group:
     input: str
     step: str
     kind: str
-    example: Letter
+    example: DeadLetter
     count: int = 0
     replayed: int = 0
     first_at: int | None = None
     last_at: int | None = None
 
-    def add(self, letter: Letter, *, is_replayed: bool) -> None:
+    def add(self, letter: DeadLetter, *, is_replayed: bool) -> None:
         """Count a dead letter."""
         self.count += 1
         self.replayed += is_replayed
@@ -56,7 +56,7 @@ class Group:
             self.example = letter
 
 
-class Letters:
+class DeadLetters:
     """The dead letters of an application.
 
     Args:
@@ -77,7 +77,7 @@ class Letters:
 
     def batches(
         self, only: TopicPartition | None = None
-    ) -> Iterator[tuple[TopicPartition, list[tuple[Letter, Range]]]]:
+    ) -> Iterator[tuple[TopicPartition, list[tuple[DeadLetter, Range]]]]:
         """Yield the current dead letters, those of a partition in offset order.
 
         Each comes with the offset range to mark when it is replayed: from the offset after the
@@ -93,16 +93,16 @@ class Letters:
         ranges = self._admin.log_bounds(partitions)
         read_to: dict[TopicPartition, int] = {}
         for partition, messages in read_ranges(self._settings, ranges):
-            letters: list[tuple[Letter, Range]] = []
+            letters: list[tuple[DeadLetter, Range]] = []
             for message in messages:
                 end = message.offset() + 1
-                letter = Letter.parse(message)
+                letter = DeadLetter.parse(message)
                 if letter is not None:
                     letters.append((letter, (read_to.get(partition, end - 1), end)))
                 read_to[partition] = end
             yield partition, letters
 
-    def groups(self, marked: Marked) -> list[Group]:
+    def groups(self, marked: ReplayedByPartition) -> list[Group]:
         """Return the dead letters in groups, by topic, largest group first.
 
         Raises:
@@ -117,7 +117,7 @@ class Letters:
                 group.add(letter, is_replayed=marks is not None and letter.offset in marks)
         return sorted(groups.values(), key=lambda group: (group.topic, -group.count, group.step))
 
-    def find(self, place: LetterPlace) -> Letter:
+    def find(self, place: DeadLetterPlace) -> DeadLetter:
         """Return one dead letter.
 
         Raises:

@@ -9,12 +9,12 @@ import orjson
 from pydantic import BaseModel
 
 from eosframework.errors import raised_by_functions
-from eosframework.operations.dead_letters.dead_letter import Letter
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.serialization.serdes import BYTES, Serde
 from eosframework.topology.graph.graph import Graph
 
 
-def shown(graph: Graph, letter: Letter, *, was_replayed: bool) -> dict[str, Any]:
+def shown(graph: Graph, letter: DeadLetter, *, was_replayed: bool) -> dict[str, Any]:
     """Return the data of a dead letter for display.
 
     Key and value are decoded with the serdes of the record's source topic. Where that fails, or no

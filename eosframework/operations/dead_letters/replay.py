@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -35,20 +35,20 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import producers
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.dead_letter_reader import Letters
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.operations.dead_letters.targets import Target
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, registry_topic
 
-LETTERS_IN_TRANSACTION = 500
+DEAD_LETTERS_IN_TRANSACTION = 500
 
 ATTEMPTS = 5
 """Retries of a transaction."""
 
-Batch = list[tuple[Letter, Range]]
+Batch = list[tuple[DeadLetter, Range]]
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def replay(
     application: str,
     settings: Settings,
     admin: ClusterAdmin,
-    letters: Letters,
+    letters: DeadLetters,
     choice: Choice,
     targets: Mapping[str, Target],
     on_progress: Callable[[int], None] = lambda done: None,
@@ -164,7 +164,7 @@ class _Replay:
         """Replay unmarked dead letters of one partition, in offset order."""
         waiting = [it for it in batch if it[0].origin.topic in self._routes]
         waiting = self._unmarked(partition, waiting)
-        size, attempts = LETTERS_IN_TRANSACTION, 0
+        size, attempts = DEAD_LETTERS_IN_TRANSACTION, 0
         while waiting:
             chunk = waiting[:size]
             began_at = time.monotonic()
@@ -188,7 +188,7 @@ class _Replay:
         known = self._marked.get(partition)
         return known or Marks(partition, self._topic_ids[partition.topic])
 
-    def _unmarked(self, partition: TopicPartition, batch: Sequence[tuple[Letter, Range]]) -> Batch:
+    def _unmarked(self, partition: TopicPartition, batch: Batch) -> Batch:
         marks = self._marks_of(partition)
         return [(letter, range_) for letter, range_ in batch if letter.offset not in marks]
 

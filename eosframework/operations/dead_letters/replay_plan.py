@@ -7,25 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eosframework.errors import StartRefused
-from eosframework.operations.dead_letters.dead_letter_reader import Letters, Marked
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.operations.dead_letters.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ReplayPlan:
     """The dead letters of a selection.
 
     Args:
         counts: number by target.
         already: number of replayed ones; they are left out.
-        homeless: by topic, number of those left out because no source reads that topic, such as the
-            changelog of a window that failed when it closed.
+        unread_topics: by topic that no source reads, such as the changelog of a window that failed
+            when it closed: the number of dead letters left out.
     """
 
     counts: Counter[Target] = field(default_factory=Counter[Target])
     already: int = 0
-    homeless: Counter[str] = field(default_factory=Counter[str])
+    unread_topics: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def total(self) -> int:
@@ -53,16 +53,16 @@ class Survey:
             )
 
 
-def survey(
-    letters: Letters, choice: Choice, targets: Mapping[str, Target], marked: Marked
-) -> Survey:
+def plan_replay(
+    letters: DeadLetters, choice: Choice, targets: Mapping[str, Target], marked: ReplayedByPartition
+) -> ReplayPlan:
     """Count the dead letters that a replay would send; changes nothing.
 
     Raises:
         ClusterUnreachable: the cluster did not answer.
     """
     counts: Counter[Target] = Counter()
-    homeless: Counter[str] = Counter()
+    unread_topics: Counter[str] = Counter()
     already = 0
     for partition, batch in letters.batches():
         marks = marked.get(partition)
@@ -71,9 +71,9 @@ def survey(
                 continue
             target = targets.get(letter.origin.topic)
             if target is None:
-                homeless[letter.origin.topic] += 1
+                unread_topics[letter.origin.topic] += 1
             elif marks is not None and letter.offset in marks:
                 already += 1
             else:
                 counts[target] += 1
-    return Survey(counts, already, homeless)
+    return ReplayPlan(counts, already, unread_topics)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from eosframework.errors import ConfigurationError
-from eosframework.operations.dead_letters.dead_letter import Letter
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.records import TopicPartition
 
 _PLACES = re.compile(
@@ -18,7 +18,7 @@ _PLACES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPlace:
+class DeadLetterPlace:
     """One dead letter, or consecutive ones, of one partition of a dead-letter topic.
 
     Args:
@@ -47,7 +47,7 @@ class LetterPlace:
         partition = TopicPartition(match["topic"], int(match["partition"]))
         return cls(partition, first, int(match["last"] or first))
 
-    def covers(self, letter: Letter) -> bool:
+    def covers(self, letter: DeadLetter) -> bool:
         """Return whether a dead letter lies in this range."""
         return letter.partition == self.partition and self.first <= letter.offset <= self.last
 
@@ -65,7 +65,7 @@ class Choice:
 
     topic: str | None = None
     error: str | None = None
-    places: tuple[LetterPlace, ...] = ()
+    places: tuple[DeadLetterPlace, ...] = ()
     since_ms: int | None = None
 
     @property
@@ -73,7 +73,7 @@ class Choice:
         """True without any criterion."""
         return self == Choice()
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: DeadLetter) -> bool:
         """Return whether a dead letter is selected."""
         if self.topic is not None and letter.partition.topic != self.topic:
             return False

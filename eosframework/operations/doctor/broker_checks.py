@@ -19,9 +19,9 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
     """Find brokers that do not reject delayed frames, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    brokers, all_told = snapshot.some_brokers, False
+    brokers, all_answered = snapshot.some_brokers, False
     with suppress(NotSeen):
-        brokers, all_told = snapshot.brokers.read(), True
+        brokers, all_answered = snapshot.brokers.read(), True
     for broker, values in brokers.items():
         if wrong := shortcoming(values):
             yield Observation(
@@ -32,12 +32,12 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
                 wrong.consequence,
             )
     mute = [f"broker {broker}" for broker, values in brokers.items() if not tells(values)]
-    if mute or not all_told:
+    if mute or not all_answered:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(
-            ", ".join(mute) if all_told else "the brokers that did not answer",
+            ", ".join(mute) if all_answered else "the brokers that did not answer",
             f"{SETTING} and the version cannot be read",
-            mend="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
+            fix="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
             "--set kafka.assume_transaction_verification=true",
             severity=Severity.WARNING if assumed else Severity.ERROR,
         )
@@ -61,7 +61,7 @@ def longest_transaction(snapshot: Snapshot) -> Iterator[Observation]:
                 f"{name}={limit}",
                 expected=f"{snapshot.transaction_timeout_ms} or more, as "
                 f"worker.transaction_timeout_seconds asks for",
-                mend=f"--set worker.transaction_timeout_seconds={limit / 1000:g}, or "
+                fix=f"--set worker.transaction_timeout_seconds={limit / 1000:g}, or "
                 f"{restart_with(name, snapshot.transaction_timeout_ms)}",
             )
 
@@ -90,7 +90,7 @@ def late_aborts(snapshot: Snapshot) -> Iterator[Observation]:
                 f"broker {broker}",
                 f"{name}={interval}",
                 expected=f"at most the transaction timeout, {snapshot.transaction_timeout_ms}",
-                mend=restart_with(name, 10_000),
+                fix=restart_with(name, 10_000),
             )
 
 
@@ -106,7 +106,7 @@ def session_limits(snapshot: Snapshot) -> Iterator[Observation]:
                     f"{name}={limit}",
                     expected=f"{'at most' if name == lowest else 'at least'} {wanted}, as "
                     f"worker.session_timeout_seconds asks for",
-                    mend=f"--set worker.session_timeout_seconds={limit / 1000:g}",
+                    fix=f"--set worker.session_timeout_seconds={limit / 1000:g}",
                 )
 
 

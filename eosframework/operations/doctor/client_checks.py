@@ -55,7 +55,7 @@ def room_to_repeat(snapshot: Snapshot) -> Iterator[Observation]:
             "the producers",
             f"socket.timeout.ms={request}, message.timeout.ms={delivery}",
             expected="half of message.timeout.ms or less",
-            mend=f"--set kafka.properties.socket.timeout.ms={max(delivery // 2, 10)}",
+            fix=f"--set kafka.properties.socket.timeout.ms={max(delivery // 2, 10)}",
         )
 
 
@@ -67,7 +67,7 @@ def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
             "the consumer",
             f"max.poll.interval.ms={interval}, "
             f"transaction.timeout.ms={snapshot.transaction_timeout_ms}",
-            mend=f"--set worker.transaction_timeout_seconds={interval / 2000:g}",
+            fix=f"--set worker.transaction_timeout_seconds={interval / 2000:g}",
         )
 
 
@@ -91,7 +91,7 @@ def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
         f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}, "
         f"worker.partitions_per_producer={together}: up to {rate:,.0f} transactions a second",
         expected=f"{limit:,} or fewer, {BROKER_TRANSACTIONS_PER_SECOND} for each broker",
-        mend=f"--set worker.partitions_per_producer={together * math.ceil(rate / limit)}, where "
+        fix=f"--set worker.partitions_per_producer={together * math.ceil(rate / limit)}, where "
         "worker.ids is derived and no worker runs; or a longer worker.commit_interval_seconds",
     )
 
@@ -104,7 +104,7 @@ def heartbeats(snapshot: Snapshot) -> Iterator[Observation]:
         yield Observation(
             "the consumer",
             f"heartbeat.interval.ms={heartbeat}, session.timeout.ms={session}",
-            mend=f"--set worker.heartbeat_interval_seconds={session / 3000:g}",
+            fix=f"--set worker.heartbeat_interval_seconds={session / 3000:g}",
         )
 
 
@@ -151,7 +151,7 @@ def _within_transaction(snapshot: Snapshot, name: str, more: int) -> Iterator[Ob
             "the producers",
             f"{name}={value}, transaction.timeout.ms={snapshot.transaction_timeout_ms}",
             expected=f"{longest} or less",
-            mend=f"remove {name} from kafka.properties, or "
+            fix=f"remove {name} from kafka.properties, or "
             f"--set worker.transaction_timeout_seconds={value / 1000:g}",
         )
 

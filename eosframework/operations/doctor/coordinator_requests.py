@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinated:
+class CoordinatorAnswers:
     """The answers, named as in the snapshot."""
 
     levels: Seen[Mapping[int, int]]
@@ -49,7 +49,7 @@ def ask_coordinators(
     leases: Mapping[str, TransactionalId] | None,
     *,
     has_transactions: bool,
-) -> Coordinated:
+) -> CoordinatorAnswers:
     """Send all requests, one after the other; a failed one leaves its part unseen.
 
     Args:
@@ -68,9 +68,11 @@ def ask_coordinators(
         wire = Wire(settings, leases)
     except EosError as error:
         nothing: Seen[Any] = Seen(Unseen("transactions, clocks and versions", str(error)))
-        return Coordinated(nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing))
+        return CoordinatorAnswers(
+            nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing)
+        )
     with wire:
-        return Coordinated(
+        return CoordinatorAnswers(
             levels=seen("versions of the brokers", lambda: metadata_levels(wire)),
             clock=seen("the controller's clock", lambda: controller_clock(wire)),
             open_transactions=seen("open transactions", lambda: _open(wire, topics)),

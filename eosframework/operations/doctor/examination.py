@@ -81,7 +81,7 @@ def _finding(check: Check, observation: Observation) -> Finding:
         found=observation.found,
         expected=observation.expected or check.expected,
         why=observation.why or check.why,
-        mend=observation.mend or check.mend,
+        fix=observation.fix or check.fix,
     )
 
 
@@ -92,7 +92,7 @@ def _not_checked(part: Unseen, checks: Sequence[str]) -> Finding:
         Observation(
             part.what,
             f"not seen, so not checked: {names}",
-            mend=part.reason,
+            fix=part.reason,
             severity=part.severity,
         ),
     )

@@ -95,7 +95,7 @@ class Observation:
     about: str
     found: str
     expected: str | None = None
-    mend: str | None = None
+    fix: str | None = None
     why: str | None = None
     severity: Severity | None = None
 
@@ -109,7 +109,7 @@ class Check:
         severity: of its findings, unless the observation has its own.
         expected: the healthy state.
         why: the consequence otherwise, in one sentence.
-        mend: the command or configuration line that fixes it.
+        fix: the command or configuration line that fixes it.
         judge: a pure function from a snapshot to observations.
     """
 
@@ -117,7 +117,7 @@ class Check:
     severity: Severity
     expected: str
     why: str
-    mend: str
+    fix: str
     judge: Callable[[Any], Iterable[Observation]]
 
 
@@ -131,4 +131,4 @@ class Finding:
     found: str
     expected: str
     why: str
-    mend: str
+    fix: str

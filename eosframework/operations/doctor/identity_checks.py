@@ -100,7 +100,7 @@ def foreign_ids(snapshot: Snapshot) -> Iterator[Observation]:
         yield Observation(
             f"transactional id {listed.transactional_id}",
             f"{listed.state}, {whose}; this topology has {', '.join(sorted(owners))}",
-            mend=f"eosframework txn describe {listed.transactional_id}; then give one of the two "
+            fix=f"eosframework txn describe {listed.transactional_id}; then give one of the two "
             f"programs another name",
         )
 
@@ -120,7 +120,7 @@ def ids_in_use(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"transactional id {listed.transactional_id}",
                 "has a transaction open, and the group has no member",
-                mend=f"eosframework txn describe {listed.transactional_id}",
+                fix=f"eosframework txn describe {listed.transactional_id}",
             )
 
 

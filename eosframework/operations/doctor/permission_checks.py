@@ -45,7 +45,7 @@ def registry(snapshot: Snapshot) -> Iterator[Observation]:
             f"topic {name}",
             "does not exist, and this principal is not allowed Create on the cluster",
             expected="Create on the topic, or the topic",
-            mend="eosframework apply APP, by a principal with Create",
+            fix="eosframework apply APP, by a principal with Create",
             severity=Severity.WARNING,
         )
 
@@ -54,8 +54,8 @@ def settings(snapshot: Snapshot) -> Iterator[Observation]:
     """Find settings that cannot be read for lack of DescribeConfigs."""
     for topic, facts in snapshot.existing().items():
         if facts.values is None:
-            mend = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
-            yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", mend=mend)
+            fix = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
+            yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", fix=fix)
 
 
 def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
@@ -77,7 +77,7 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"TransactionalId {name}",
                 f"{missing} is not allowed",
-                mend=grant(snapshot, resource, "Write and Describe"),
+                fix=grant(snapshot, resource, "Write and Describe"),
             )
     if unseen is not None:
         raise unseen
@@ -92,7 +92,7 @@ def _missing(
             f"{access.kind} {access.name}",
             f"{missing} is not allowed",
             expected=access.listed,
-            mend=grant(snapshot, resource, missing),
+            fix=grant(snapshot, resource, missing),
         )
 
 

@@ -71,7 +71,7 @@ def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
                 yield Observation(
                     f"broker {broker}",
                     f"{name}={configured}, and {topic} has {facts.partitions} partitions",
-                    mend=restart_with(name, facts.partitions),
+                    fix=restart_with(name, facts.partitions),
                 )
 
 
@@ -99,8 +99,8 @@ def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
     name = "unclean.leader.election.enable"
     for topic, facts in snapshot.existing().items():
         if (facts.values or {}).get(name) == "true":
-            mend = alter_topic(snapshot, topic, name, "false")
-            yield Observation(f"topic {topic}", f"{name}=true", mend=mend)
+            fix = alter_topic(snapshot, topic, name, "false")
+            yield Observation(f"topic {topic}", f"{name}=true", fix=fix)
 
 
 def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
@@ -111,12 +111,12 @@ def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
             name = f"{topic}[{place.partition}]"
             brokers = ", ".join(map(str, sorted({*place.replicas} - {*place.in_sync})))
             if place.leader is None:
-                yield Observation(name, "no leader", mend=f"start broker {brokers or 'of it'}")
+                yield Observation(name, "no leader", fix=f"start broker {brokers or 'of it'}")
             elif len(place.in_sync) < needed and topic not in snapshot.sources:
                 yield Observation(
                     name,
                     f"{len(place.in_sync)} replicas in sync, min.insync.replicas={needed}",
-                    mend=f"start broker {brokers}" if brokers else None,
+                    fix=f"start broker {brokers}" if brokers else None,
                 )
 
 
@@ -131,7 +131,7 @@ def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"replicas on broker {brokers} are not in sync",
-                mend=f"check whether broker {brokers} is up and keeps up",
+                fix=f"check whether broker {brokers} is up and keeps up",
             )
 
 
@@ -161,13 +161,13 @@ def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observat
         if copies.replicas >= REPLICAS:
             continue
         if copies.to_come:
-            mend = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
+            fix = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
         elif len(snapshot.brokers.read()) < REPLICAS:
-            mend = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
+            fix = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
         else:
-            mend = add_replicas(snapshot, copies.topic, REPLICAS)
+            fix = add_replicas(snapshot, copies.topic, REPLICAS)
         found = f"{copies.replicas} replica{'s' if copies.replicas > 1 else ''}"
-        yield Observation(copies.about, found, mend=mend)
+        yield Observation(copies.about, found, fix=fix)
 
 
 def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
@@ -185,7 +185,7 @@ def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observat
         yield Observation(
             copies.about,
             f"{name}={in_sync} of {replicas} replica{'s' if replicas > 1 else ''}",
-            mend=_in_sync_mend(snapshot, copies, name, wanted),
+            fix=_in_sync_mend(snapshot, copies, name, wanted),
             severity=Severity.ERROR if stops_us else None,
         )
 

@@ -45,7 +45,7 @@ REACH_SHARE = 0.4
 
 BROKERS = "settings of the brokers"
 
-PARTS_AT_ONCE = 8
+THREADS = 8
 """Threads; requests to a broker that hangs wait concurrently."""
 
 
@@ -63,7 +63,7 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
     admin = ClusterAdmin(within)
     persisted = tuple(persisted_topics(graph))
     own = _own_topics(graph)
-    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
         leases = seen("leased transactional ids", partial(_leases, graph, settings, topics))
         coordinated = pool.submit(
@@ -77,13 +77,13 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         brokers = pool.submit(seen, BROKERS, admin.broker_settings)
         allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
         refused = pool.submit(refused_properties, graph.application, settings)
-        grouped = _Grouped(graph, within, admin, topics)
-        group = pool.submit(grouped.members, graph.application)
-        tables_group = pool.submit(grouped.members, tables_group_of(graph.application))
-        facts = grouped.ask("control topic and committed offsets", grouped.facts)
-        event_times = grouped.event_times(facts)
-        keys = grouped.ask("keys of co-partitioned topics", grouped.keys)
-        told = coordinated.result()
+        group_requests = _GroupRequests(graph, within, admin, topics)
+        group = pool.submit(group_requests.members, graph.application)
+        tables_group = pool.submit(group_requests.members, tables_group_of(graph.application))
+        facts = group_requests.ask("control topic and committed offsets", group_requests.facts)
+        event_times = group_requests.event_times(facts)
+        keys = group_requests.ask("keys of co-partitioned topics", group_requests.keys)
+        answers = coordinated.result()
         return Snapshot(
             taken_at=datetime.now(UTC),
             graph=graph,
@@ -100,12 +100,12 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
             allowed_on_cluster=allowed.result(),
             group=group.result(),
             facts=facts,
-            levels=told.levels,
-            clock=told.clock,
-            open_transactions=told.open_transactions,
-            open_offsets=told.open_offsets,
-            ids=told.ids,
-            lacking=told.lacking,
+            levels=answers.levels,
+            clock=answers.clock,
+            open_transactions=answers.open_transactions,
+            open_offsets=answers.open_offsets,
+            ids=answers.ids,
+            lacking=answers.lacking,
             event_times=event_times,
             leases=leases,
             keys=keys,
@@ -176,7 +176,7 @@ def _largest(graph: Graph, facts: Seen[Facts]) -> int | None:
     return facts.found.largest_input_bytes(graph) if isinstance(facts.found, Facts) else None
 
 
-class _Grouped:
+class _GroupRequests:
     """Requests that need a group coordinator, directly or through a consumer."""
 
     def __init__(

@@ -24,17 +24,17 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
         if not isinstance(seen.found, TopicFacts) or seen.found.exists:
             continue
         if name in snapshot.sinks:
-            yield Observation(f"topic {name}", "does not exist", mend="eosframework apply APP")
+            yield Observation(f"topic {name}", "does not exist", fix="eosframework apply APP")
         elif name in (*snapshot.sources, *snapshot.persisted):
-            mend = f"create it, or correct the name {name} in the topology"
-            yield Observation(f"topic {name}", "does not exist", mend=mend)
+            fix = f"create it, or correct the name {name} in the topology"
+            yield Observation(f"topic {name}", "does not exist", fix=fix)
         elif name == snapshot.registry:
             yield Observation(
                 f"topic {name}",
                 "does not exist yet",
                 expected="nothing before the first start",
                 why="The first start creates it.",
-                mend="eosframework apply APP, where a worker may not create topics",
+                fix="eosframework apply APP, where a worker may not create topics",
                 severity=Severity.NOTE,
             )
 
@@ -51,8 +51,8 @@ def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
     for topic, facts in snapshot.existing(snapshot.registry).items():
         policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
-            mend = alter_topic(snapshot, topic, "cleanup.policy", "compact")
-            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", mend=mend)
+            fix = alter_topic(snapshot, topic, "cleanup.policy", "compact")
+            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", fix=fix)
 
 
 def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -69,14 +69,14 @@ def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
     for topic, facts in snapshot.existing(*rows).items() if rows else ():
         values = facts.values or {}
         if "compact" in (values.get("cleanup.policy") or ""):
-            mend = alter_topic(snapshot, topic, "cleanup.policy", "delete")
+            fix = alter_topic(snapshot, topic, "cleanup.policy", "delete")
             found = f"cleanup.policy={values['cleanup.policy']}"
-            yield Observation(f"topic {topic}", found, mend=mend)
+            yield Observation(f"topic {topic}", found, fix=fix)
         for name in ("retention.ms", "retention.bytes"):
             limit = number_of(values, name)
             if limit is not None and limit >= 0:
-                mend = alter_topic(snapshot, topic, name, -1)
-                yield Observation(f"topic {topic}", f"{name}={limit}", mend=mend)
+                fix = alter_topic(snapshot, topic, name, -1)
+                yield Observation(f"topic {topic}", f"{name}={limit}", fix=fix)
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
@@ -87,7 +87,7 @@ def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"max.message.bytes={facts.max_message_bytes}, batch.size={size}",
-                mend=f"remove batch.size from kafka.properties, or "
+                fix=f"remove batch.size from kafka.properties, or "
                 f"{alter_topic(snapshot, topic, 'max.message.bytes', size)}",
             )
 
@@ -118,7 +118,7 @@ def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"max.message.bytes={facts.max_message_bytes}, and {source} has {size}",
-                mend=alter_topic(
+                fix=alter_topic(
                     snapshot, topic, "max.message.bytes", size + DEAD_LETTER_HEADERS_BYTES
                 ),
                 severity=Severity.NOTE if facts.max_message_bytes >= size else None,
@@ -136,8 +136,8 @@ def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
     """Find outputs that replace event times."""
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
-            mend = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
-            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", mend=mend)
+            fix = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
+            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", fix=fix)
 
 
 def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
@@ -155,7 +155,7 @@ def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
                 f"retention.ms={retention_ms}, and {source} gives records of "
                 f"{_date(times.earliest_ms)}",
                 expected=f"more than their age, {_length(age_ms)}",
-                mend=alter_topic(snapshot, topic, "retention.ms", -1),
+                fix=alter_topic(snapshot, topic, "retention.ms", -1),
             )
 
 
@@ -173,7 +173,7 @@ def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
                     f"topic {topic}",
                     f"{name}={limit_ms}, and {source} gives records of {_date(end)}",
                     expected=f"more than {_length(distance_ms)}",
-                    mend=alter_topic(snapshot, topic, name, (1 << 63) - 1),
+                    fix=alter_topic(snapshot, topic, name, (1 << 63) - 1),
                 )
 
 
@@ -182,7 +182,7 @@ def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
     refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
     for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
         severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
-        yield Observation(f"topic {one.sample.topic}", one.found, mend=one.mend, severity=severity)
+        yield Observation(f"topic {one.sample.topic}", one.found, fix=one.mend, severity=severity)
 
 
 def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:

@@ -27,17 +27,18 @@ def hanging_offsets(snapshot: Snapshot) -> Iterator[Observation]:
 def held_back(snapshot: Snapshot) -> Iterator[Observation]:
     """Report readers blocked by open transactions, and transactions that are open for long."""
     for entry in snapshot.open_transactions.read():
-        told = entry.described
-        if entry.health is not Health.HEALTHY or told is None:
+        transaction = entry.described
+        if entry.health is not Health.HEALTHY or transaction is None:
             continue
-        open_for = told.open_for(snapshot.taken_at) or timedelta(0)
+        open_for = transaction.open_for(snapshot.taken_at) or timedelta(0)
         long = open_for.total_seconds() * 1000 > snapshot.transaction_timeout_ms
         yield Observation(
             str(entry.partition),
             f"last stable offset {entry.last_stable_offset}, end {entry.high_watermark}: "
-            f"{told.transactional_id} has a transaction open for {open_for.total_seconds():.1f} s",
-            expected=f"it ends within {told.timeout.total_seconds():g} s of its begin",
-            mend=f"eosframework txn describe {told.transactional_id}",
+            f"{transaction.transactional_id} has a transaction open for "
+            f"{open_for.total_seconds():.1f} s",
+            expected=f"it ends within {transaction.timeout.total_seconds():g} s of its begin",
+            fix=f"eosframework txn describe {transaction.transactional_id}",
             severity=Severity.WARNING if long else Severity.NOTE,
         )
 
@@ -48,7 +49,7 @@ def _hanging(entry: OpenTransaction) -> Observation:
         str(entry.partition),
         f"producer {entry.producer.producer_id}{who} has a transaction open at offset "
         f"{entry.start_offset}, and {entry.held_back} offsets wait: {entry.health.meaning}",
-        mend=remedy(entry),
+        fix=remedy(entry),
     )
 
 

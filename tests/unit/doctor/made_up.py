@@ -172,7 +172,7 @@ def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
 
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
-    told = Described(
+    answers = Described(
         "other-late-0",
         State.ONGOING,
         9,
@@ -187,7 +187,7 @@ def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
         12,
         12,
         20,
-        None if health is Health.UNKNOWN else told,
+        None if health is Health.UNKNOWN else answers,
         health,
     )
 
