@@ -97,7 +97,7 @@ def show(
 ) -> None:
     """Print one dead letter: the record, where it came from, and why it failed."""
     from eosframework.operations.dead_letters import DeadLetterPlace
-    from eosframework.operations.dead_letters.presentation import shown
+    from eosframework.operations.dead_letters.dead_letter import shown
 
     wanted = DeadLetterPlace.parse(place)
     opened, letters = _opened(app_name, config, assignments)

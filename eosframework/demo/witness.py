@@ -16,7 +16,7 @@ from typing import Any
 from eosframework.config import KafkaSettings
 from eosframework.errors import EosError
 from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
-from eosframework.operations.audit.digest import digest_of
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from eosframework.errors import RecordFailed, RunError
-from eosframework.operations.audit.digest import digest_of
-from eosframework.operations.audit.ledger import Ledger
+from eosframework.operations.audit.digest_ledger import Ledger
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.codegen.compiler import compile_source
 from eosframework.processing.codegen.source_lines import Site, Slots
 from eosframework.processing.failures.failures import FailureHandler, dead_letter

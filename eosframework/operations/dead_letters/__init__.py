@@ -8,9 +8,13 @@ user's functions: the tasks do, as with any other record.
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, Group
 from eosframework.operations.dead_letters.replay import Replayed, marks_of, replay
-from eosframework.operations.dead_letters.replay_plan import ReplayPlan, plan_replay
+from eosframework.operations.dead_letters.replay_plan import (
+    ReplayPlan,
+    Target,
+    plan_replay,
+    targets,
+)
 from eosframework.operations.dead_letters.selection import Choice, DeadLetterPlace, moment_of
-from eosframework.operations.dead_letters.targets import Target, targets
 
 __all__ = [
     "Choice",

@@ -37,8 +37,8 @@ from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import producers
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
+from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
-from eosframework.operations.dead_letters.targets import Target
 from eosframework.processing.ports import Commit, TransactionalOutput
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, registry_topic

@@ -1,4 +1,4 @@
-"""The plan of a replay, without side effects."""
+"""The plan of a replay: target topics and numbers of dead letters, without side effects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,40 @@ from dataclasses import dataclass, field
 from eosframework.errors import StartRefused
 from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
 from eosframework.operations.dead_letters.selection import Choice
-from eosframework.operations.dead_letters.targets import Target
+from eosframework.topology.graph.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic from which the records of one input topic can be processed again.
+
+    Args:
+        topic: its name.
+        sub_topology: the sub-topology that reads it.
+        is_own: only the application reads it.
+    """
+
+    topic: str
+    sub_topology: str
+    is_own: bool
+
+
+def targets(graph: Graph) -> Mapping[str, Target]:
+    """Return the target of each input topic that a dead letter may name.
+
+    It is the application's replay topic for this input if declared, else the input topic itself.
+    """
+    own = {repartition.topic for repartition in graph.repartitions}
+    found = {
+        source.topic: Target(source.topic, part.name, source.topic in own)
+        for part in graph.sub_topologies
+        for source in part.sources
+    }
+    for part in graph.sub_topologies:
+        for source in part.sources:
+            if source.again is not None and source.again.delay_ms is None:
+                found[source.again.topic] = found[source.topic]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ pure functions of its snapshot. The doctor changes nothing: it writes no record,
 takes no transactional id.
 """
 
-from eosframework.operations.doctor.checks import CHECKS
-from eosframework.operations.doctor.examination import Report, examine
+from eosframework.operations.doctor.examination import CHECKS, Report, examine
 from eosframework.operations.doctor.findings import Check, Finding, Severity
 from eosframework.operations.doctor.snapshot_collection import take_snapshot
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from eosframework.config import KafkaSettings
@@ -17,29 +16,17 @@ from eosframework.kafka.inspect.formats import (
 )
 from eosframework.kafka.inspect.hanging import OpenTransaction, find_open
 from eosframework.kafka.inspect.probes import (
-    Clock,
     controller_clock,
     metadata_levels,
     missing_on_id,
 )
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
+from eosframework.operations.doctor.snapshot import CoordinatorAnswers
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, prefix
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorAnswers:
-    """The answers, named as in the snapshot."""
-
-    levels: Seen[Mapping[int, int]]
-    clock: Seen[Clock]
-    open_transactions: Seen[tuple[OpenTransaction, ...]]
-    open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[Listed, ...]]
-    lacking: Mapping[str, Seen[str]]
 
 
 def ask_coordinators(

@@ -1,12 +1,22 @@
-"""The report: all checks over a snapshot. A check without its data becomes a finding too."""
+"""The table of checks, and the report: all checks over a snapshot.
+
+A check without its data becomes a finding too. The table is in the order of the report and of
+docs/howto/doctor.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eosframework.operations.doctor.checks import CHECKS, NOT_CHECKED
+from eosframework.operations.doctor import broker_checks as brokers
+from eosframework.operations.doctor import client_checks as clients
+from eosframework.operations.doctor import identity_checks as identity
+from eosframework.operations.doctor import permission_checks as permissions
+from eosframework.operations.doctor import replica_checks as replicas
+from eosframework.operations.doctor import topic_checks as topics
+from eosframework.operations.doctor import transaction_checks as transactions
 from eosframework.operations.doctor.findings import (
     Check,
     Finding,
@@ -96,3 +106,29 @@ def _not_checked(part: Unseen, checks: Sequence[str]) -> Finding:
             severity=part.severity,
         ),
     )
+
+
+def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
+    yield from ()
+
+
+NOT_CHECKED = Check(
+    "not-checked",
+    Severity.WARNING,
+    "access to all that a check reads",
+    "The check could not run, so its result is unknown.",
+    "see the reason",
+    _nothing,
+)
+"""Finding for a check that could not run."""
+
+CHECKS: tuple[Check, ...] = (
+    *brokers.CHECKS,
+    *replicas.CHECKS,
+    *topics.CHECKS,
+    *clients.CHECKS,
+    *identity.CHECKS,
+    *transactions.CHECKS,
+    *permissions.CHECKS,
+    NOT_CHECKED,
+)

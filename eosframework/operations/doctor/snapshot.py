@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.application.partitioner_checks import KeySample
-from eosframework.application.start_checks import Facts
+from eosframework.application.start_checks import (
+    Facts,
+    persisted_topics,
+    sink_topics,
+    source_topics,
+)
 from eosframework.config import Settings
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
 from eosframework.kafka.inspect.coordinators import Listed
@@ -17,7 +22,7 @@ from eosframework.kafka.inspect.hanging import OpenTransaction
 from eosframework.kafka.inspect.probes import Clock
 from eosframework.operations.doctor.findings import Seen
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, registry_topic
 
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 """The brokers' topics for transactions and offsets."""
@@ -32,28 +37,40 @@ class EventTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One snapshot.
+class CoordinatorAnswers:
+    """Snapshot parts from kafka-python.
 
     Args:
-        sources: topics that the application reads.
-        sinks: topics that it writes and names.
-        topics: those, the control topic and the brokers' internal topics.
-        brokers: their settings by id; unseen if one of them did not answer.
-        producer: effective properties of a task's producer.
-        consumer: effective properties of the worker's consumer.
-        refused_properties: reasons of librdkafka for rejecting properties.
         levels: the highest metadata.version that each broker supports.
-        facts: input of the start checks.
         open_transactions: in the application's topics.
         open_offsets: in the partition with the offsets of the application's group.
         ids: transactional ids with the application's prefix, and its leased ones.
         lacking: by a transactional id of each sub-topology, the missing permission.
+    """
+
+    levels: Seen[Mapping[int, int]]
+    clock: Seen[Clock]
+    open_transactions: Seen[tuple[OpenTransaction, ...]]
+    open_offsets: Seen[tuple[OpenTransaction, ...]]
+    ids: Seen[tuple[Listed, ...]]
+    lacking: Mapping[str, Seen[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(CoordinatorAnswers):
+    """One snapshot.
+
+    Args:
+        topics: the application's topics, the control topic and the brokers' internal topics.
+        brokers: their settings by id; unseen if one of them did not answer.
+        producer: effective properties of a task's producer.
+        consumer: effective properties of the worker's consumer.
+        refused_properties: reasons of librdkafka for rejecting properties.
+        facts: input of the start checks.
         event_times: by source; a source without records is missing.
         leases: the tasks of leased ids, including those that the next start would lease, by id;
             None: ids are derived.
         keys: a sample of each topic whose keys are co-partitioned with others.
-        persisted: topics of table sinks; inputs or internal topics.
         tables_group: group of the table writers; None: there are no table sinks.
         some_brokers: settings of the brokers that answered, where not all did.
     """
@@ -61,9 +78,6 @@ class Snapshot:
     taken_at: datetime
     graph: Graph
     settings: Settings
-    sources: tuple[str, ...]
-    sinks: tuple[str, ...]
-    registry: str
     topics: Mapping[str, Seen[TopicFacts]]
     brokers: Seen[Mapping[int, Values]]
     producer: Mapping[str, Any]
@@ -72,18 +86,31 @@ class Snapshot:
     allowed_on_cluster: Seen[frozenset[str] | None]
     group: Seen[GroupFacts]
     facts: Seen[Facts]
-    levels: Seen[Mapping[int, int]]
-    clock: Seen[Clock]
-    open_transactions: Seen[tuple[OpenTransaction, ...]]
-    open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[Listed, ...]]
-    lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
     keys: Seen[Mapping[str, KeySample]]
-    persisted: tuple[str, ...] = ()
     some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
     tables_group: Seen[GroupFacts] | None = None
+
+    @property
+    def sources(self) -> list[str]:
+        """Topics that the application reads."""
+        return source_topics(self.graph)
+
+    @property
+    def sinks(self) -> list[str]:
+        """Topics that the application writes and names."""
+        return sink_topics(self.graph)
+
+    @property
+    def persisted(self) -> list[str]:
+        """Topics of table sinks; inputs or internal topics."""
+        return persisted_topics(self.graph)
+
+    @property
+    def registry(self) -> str:
+        """The application's control topic."""
+        return registry_topic(self.graph.application)
 
     @property
     def servers(self) -> str:

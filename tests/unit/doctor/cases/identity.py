@@ -95,7 +95,6 @@ CASES = [
         lambda: replace(
             with_topic("large", topic(4)),
             graph=graph_of("shop", {"big": (["orders", "large"], [])}),
-            sources=("orders", "large"),
             facts=Seen(facts()),
         ),
         "large=4, orders=2",

@@ -27,16 +27,15 @@ from eosframework.errors import StartRefused
 from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import Logs, OnProgress
-from eosframework.operations.audit.books import Books
-from eosframework.operations.audit.bounds import Scope
-from eosframework.operations.audit.comparison import compare
-from eosframework.operations.audit.digest import digest_of
+from eosframework.operations.audit.audit_scope import Scope
+from eosframework.operations.audit.audit_verdict import Verdict
+from eosframework.operations.audit.digest_ledger import Ledger
 from eosframework.operations.audit.expected_outputs import OUTPUT_STEP, UNKNOWN_TIME, Derivation
-from eosframework.operations.audit.ledger import Ledger
-from eosframework.operations.audit.matching import Matching, match
-from eosframework.operations.audit.portions import Portions, divide
-from eosframework.operations.audit.unproved import receipted_topics, unproved_topics
-from eosframework.operations.audit.verdict import Verdict
+from eosframework.operations.audit.judged_ranges import Portions, divide
+from eosframework.operations.audit.output_comparison import Matching, compare, match
+from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
+from eosframework.operations.audit.receipt_books import Books
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.codegen.source_lines import Site
 from eosframework.processing.failures.failure_headers import (
     HEADER_OFFSET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
-from eosframework.operations.audit.digest import DIGEST_BYTES
+from eosframework.operations.audit.record_digest import DIGEST_BYTES
 from eosframework.records import TopicPartition
 
 BUCKETS = 256
