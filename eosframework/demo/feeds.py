@@ -1,17 +1,19 @@
-"""Inputs of the topology with joins: flights as they landed, and tables for lookups.
+"""The records that the demos feed: 336,776 real flights, and the tables for their joins.
 
-The tables must be in their topics before the flights are processed. Each function returns records
-to feed, in order.
+The flights demo feeds flights in the order of the table, and a few broken on purpose. The topology
+with joins reads flights as they landed; its tables must be in their topics before the flights are
+processed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+import random
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import orjson
 
-from eosframework.demo.nycflights import Row, rows_of
+from eosframework.demo.nycflights import Row, count_of, rows_of
 
 FedRecord = tuple[bytes, bytes, int]
 """Key, value, and timestamp in milliseconds since the epoch."""
@@ -82,3 +84,47 @@ def _record(row: Row, key: str, timestamp: int) -> FedRecord:
 
 def _milliseconds(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp()) * 1000
+
+
+FLIGHTS_TO_A_BROKEN_ONE = 10_000
+
+
+class FlightFeed:
+    """The flights in the order of the table; iterating yields records to feed.
+
+    Args:
+        limit: number of flights, from the first. None: all.
+        seed: selects the broken records, and how they are broken.
+    """
+
+    def __init__(self, limit: int | None, seed: int) -> None:
+        self._seed = seed
+        known = count_of("flights")
+        self.flights = known if limit is None else min(limit, known)
+        self.broken = -(-self.flights // FLIGHTS_TO_A_BROKEN_ONE)
+
+    def __len__(self) -> int:
+        return self.flights + self.broken
+
+    def __iter__(self) -> Iterator[FedRecord]:
+        chance = random.Random(self._seed)
+        break_at = -1
+        for number, flight in zip(range(self.flights), rows_of("flights"), strict=False):
+            if number % FLIGHTS_TO_A_BROKEN_ONE == 0:
+                rest = min(FLIGHTS_TO_A_BROKEN_ONE, self.flights - number)
+                break_at = number + chance.randrange(rest)
+            yield _flight_record(flight, orjson.dumps(flight))
+            if number == break_at:
+                yield _flight_record(flight, _broken(flight, chance))
+
+
+def _flight_record(flight: Row, value: bytes) -> FedRecord:
+    aircraft = flight["tailnum"] or f"{flight['carrier']}{flight['flight']}"
+    return aircraft.encode(), value, _milliseconds(flight["time_hour"])
+
+
+def _broken(flight: Row, chance: random.Random) -> bytes:
+    """Return the flight in a form that the topology cannot process."""
+    if chance.random() < 0.5:
+        return orjson.dumps(flight)[: chance.randrange(1, 60)]
+    return orjson.dumps({name: value for name, value in flight.items() if name != "time_hour"})

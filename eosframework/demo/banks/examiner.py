@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import cycle
 
+from eosframework.demo.banks.bank import Reader
 from eosframework.demo.banks.bank_books import Books, Sample, examine
-from eosframework.demo.banks.bank_reading import Reader
 from eosframework.errors import DatabaseAway, EosError
 
 SHARE = 0.2

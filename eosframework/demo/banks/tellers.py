@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
 
-from eosframework.demo.banks.bank import Bank
+from eosframework.demo.banks.bank import Bank, BankConnection
 from eosframework.demo.files import example_file
 from eosframework.errors import DatabaseAway, EosError
-from eosframework.postgres import Database, translating
 from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
@@ -130,22 +130,22 @@ class Tellers:
 
     def _run(self, bank: Bank) -> None:
         try:
-            with closing(_Desk(bank.database)) as desk:
+            with closing(BankConnection(bank.database)) as connection:
                 while not self._stop.is_set():
-                    self._ask(desk, bank.topic, self._queues[bank.name].get_nowait())
+                    self._ask(connection, bank.topic, self._queues[bank.name].get_nowait())
         except Empty:
             return
         except EosError as error:
             self._error = error
 
-    def _ask(self, desk: _Desk, topic: str, order: Order) -> None:
+    def _ask(self, connection: BankConnection, topic: str, order: Order) -> None:
         """Ask until there is an answer; the transfer's id makes retries idempotent."""
         self._stop.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
         while not self._stop.is_set():
             try:
-                desk.call(self._send, topic, order.transfer)
+                send = partial(self._send, topic=topic, transfer=order.transfer)
+                connection.use("send a transfer", send)
             except DatabaseAway:
-                desk.close()
                 self._stop.wait(AWAY_SECONDS)
             except self._refusal:
                 with self._lock:
@@ -155,28 +155,3 @@ class Tellers:
                 with self._lock:
                     self.confirmed.add(str(order.transfer.id))
                 return
-
-
-class _Desk:
-    """A connection to a bank, opened again after a loss."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connection: Any = None
-
-    def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of the bank with the connection.
-
-        Raises:
-            DatabaseAway: the outcome is unknown.
-        """
-        with translating("send a transfer"):
-            if self._connection is None:
-                self._connection = self._database.connect(autocommit=True)
-            function(self._connection, *arguments)
-
-    def close(self) -> None:
-        """Close the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

@@ -1,10 +1,11 @@
-"""One of two worlds to compare: a broker, a database, and the application on them."""
+"""The two worlds to compare: each a broker, a database, and the application on them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -131,3 +132,46 @@ class World:
             closing(database.connect(autocommit=True)) as connection,
         ):
             return Counter(text.encode() for (text,) in connection.execute(_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One topic or table in both worlds.
+
+    Args:
+        expected: number of records or rows in the live world.
+        missing: those missing in the backfilled world.
+        extra: those only in the backfilled world.
+    """
+
+    name: str
+    expected: int
+    missing: int
+    extra: int
+
+    @property
+    def equal(self) -> bool:
+        """True if both worlds have the same records or rows, equally often."""
+        return not self.missing and not self.extra
+
+
+def compare(backfilled: Mapping[str, Content], live: Mapping[str, Content]) -> list[Comparison]:
+    """Return the comparison of each topic and table, by name."""
+    return [
+        Comparison(
+            name,
+            live[name].total(),
+            (live[name] - backfilled[name]).total(),
+            (backfilled[name] - live[name]).total(),
+        )
+        for name in sorted({*backfilled, *live})
+    ]
+
+
+def counts(comparisons: Sequence[Comparison]) -> dict[str, int]:
+    """Return the totals over all topics and tables."""
+    return {
+        "compared": sum(one.expected for one in comparisons),
+        "missing": sum(one.missing for one in comparisons),
+        "extra": sum(one.extra for one in comparisons),
+    }

@@ -20,12 +20,11 @@ from rich.console import Console
 
 from eosframework.demo.banks.bank import Bank
 from eosframework.demo.banks.examiner import Examiner
+from eosframework.demo.banks.ledgers import judge
 from eosframework.demo.banks.tellers import Tellers, draw_orders, make_importable
-from eosframework.demo.banks.verdict import Verdict, judge
 from eosframework.demo.kills import Kill, deal, kill_points
-from eosframework.demo.stage import Stage, open_stage
-from eosframework.demo.story import Bars, Story
-from eosframework.errors import RunError
+from eosframework.demo.stage import Outcome, Stage, open_stage
+from eosframework.demo.story import Bars
 
 BANKS = ("bank_a", "bank_b")
 ACCOUNTS = 20
@@ -55,52 +54,6 @@ class Plan:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of the demo."""
-
-    verdict: Verdict
-    start: int
-    refused: int
-    samples: int
-    wrong_samples: int
-    planned_kills: int
-    kills: int
-    deaths_seen: int
-    seconds: float
-
-    @property
-    def good(self) -> bool:
-        """True if the total held at every moment, and each transfer took effect once."""
-        return self.adds_up and self.proves_enough
-
-    @property
-    def adds_up(self) -> bool:
-        """True without any finding."""
-        return self.verdict.clean and self.verdict.money == self.start and not self.wrong_samples
-
-    @property
-    def proves_enough(self) -> bool:
-        """True if all planned kills were done, and the examiner took samples."""
-        return self.planned_kills == self.kills == self.deaths_seen and self.samples > 0
-
-    def counts(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return {
-            "transfers": self.verdict.transfers,
-            "refused": self.refused,
-            **{kind: len(names) for kind, names in self.verdict.wrong().items()},
-            "money_at_start": self.start,
-            "money_at_end": self.verdict.money,
-            "samples": self.samples,
-            "wrong_samples": self.wrong_samples,
-        }
-
-    def as_data(self) -> dict[str, int | float]:
-        """Return the last line of the demo."""
-        return {**self.counts(), "kills": self.kills, "seconds": round(self.seconds, 1)}
-
-
 def run_transfers(plan: Plan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
@@ -109,9 +62,8 @@ def run_transfers(plan: Plan, console: Console) -> Outcome:
         RunError: transfers stayed in transit.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
-    story = Story(console)
     title = "Money circulates between two banks while their processes are killed"
-    with open_stage(story, title, keep=plan.keep) as stage:
+    with open_stage(console, title, planned_kills=plan.kills, keep=plan.keep) as stage:
         return _Demo(plan, stage).run()
 
 
@@ -128,14 +80,14 @@ class _Demo:
         self._start = sum(sum(accounts.values()) for accounts in self._accounts.values())
         self._kill_points = kill_points(plan.transfers, plan.kills, self._chance)
         self._victims = deal(plan.kills, self._chance)
-        self._kills = 0
+        self._cluster = stage.start_kafka("kafka")
         self._banks: dict[str, Bank] = {}
 
     def run(self) -> Outcome:
         make_importable()
         self._banks.update((name, self._bank(name)) for name in BANKS)
         banks = self._banks.values()
-        self._stage.create_topics([bank.topic for bank in banks])
+        self._stage.create_topics(self._cluster, [bank.topic for bank in banks])
         with ExitStack() as cleanup:
             examiner = Examiner([bank.reader() for bank in banks], self._start)
             examiner.start()
@@ -151,35 +103,35 @@ class _Demo:
         return self._judge(tellers, examiner)
 
     def _bank(self, name: str) -> Bank:
-        keep = self._plan.keep
-        bank = Bank(name, self._stage.directory, detached=keep)
-        if keep:
-            self._stage.cleanup.callback(_say_how_to_go_on, self._story, bank)
-        self._stage.cleanup.callback(bank.end, keep=keep)
+        bank = Bank(name, self._stage.directory, self._stage.start_postgres(name))
+        self._stage.cleanup.callback(bank.end)
         bank.make_tables(self._accounts[name])
         self._story.say(
             f"{name} has a database of its own, and {_money(OPENING_BALANCE)} on each of "
             f"{ACCOUNTS} accounts"
         )
-        self._stage.stopping.check()
+        self._stage.check()
         return bank
 
     def _open(self) -> None:
         """Start relays and workers, and wait until they have tasks."""
         for bank in self._banks.values():
-            bank.open(self._stage.cluster.bootstrap_servers)
-        deadline = time.monotonic() + OPENING_SECONDS
-        while not all(bank.is_at_work for bank in self._banks.values()):
-            if time.monotonic() > deadline:
-                raise RunError(
-                    f"relays and workers were not at work after {OPENING_SECONDS:g} s; see their "
-                    f"logs in {self._stage.directory} (--keep leaves it there)"
-                )
-            time.sleep(LOOK_SECONDS)
-            self._stage.stopping.check()
-            for bank in self._banks.values():
-                bank.require_running()
+            bank.open(self._cluster.bootstrap_servers)
+        self._stage.wait(
+            lambda: all(bank.is_at_work for bank in self._banks.values()),
+            self._require_running,
+            seconds=OPENING_SECONDS,
+            pause_seconds=LOOK_SECONDS,
+            late=lambda: (
+                f"relays and workers were not at work after {OPENING_SECONDS:g} s; see their logs "
+                f"in {self._stage.directory}"
+            ),
+        )
         self._story.say("relays and workers of both banks are at work")
+
+    def _require_running(self) -> None:
+        for bank in self._banks.values():
+            bank.require_running()
 
     def _tellers(self) -> Tellers:
         plan = self._plan
@@ -194,35 +146,32 @@ class _Demo:
 
     def _transfer(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
         """Kill until all transfers are answered and all kills done, or a fault is found."""
-        plan = self._plan
+        plan, stage = self._plan, self._stage
         while tellers.answered < plan.transfers and not examiner.wrong:
+            stage.pause(LOOK_SECONDS)
             self._look(tellers, examiner, bars)
-            if self._kills < plan.kills and tellers.answered >= self._kill_points[self._kills]:
+            if stage.kills < plan.kills and tellers.answered >= self._kill_points[stage.kills]:
                 self._kill()
         deadline = time.monotonic() + CATCH_UP_SECONDS
-        while self._kills < plan.kills and not examiner.wrong and time.monotonic() < deadline:
+        while stage.kills < plan.kills and not examiner.wrong and time.monotonic() < deadline:
+            stage.pause(LOOK_SECONDS)
             self._look(tellers, examiner, bars)
             self._kill()
 
     def _kill(self) -> None:
         """Kill the next victim if it is at work."""
-        bank = self._banks[BANKS[self._kills % 2]]
+        bank = self._banks[BANKS[self._stage.kills % 2]]
         kinds: dict[str, Callable[[], Kill | None]] = {
             "worker": lambda: bank.kill_worker(self._chance),
             "relay": bank.kill_relay,
             "database": bank.kill_database,
         }
-        if (kill := kinds[self._victims[self._kills]]()) is not None:
-            self._kills += 1
-            self._story.say(f"kill {self._kills} of {self._plan.kills}: {kill}", style="red")
+        self._stage.record_kill(kinds[self._victims[self._stage.kills]]())
 
     def _look(self, tellers: Tellers, examiner: Examiner, bars: Bars) -> None:
-        time.sleep(LOOK_SECONDS)
-        self._stage.stopping.check()
         tellers.require_running()
         examiner.require_running()
-        for bank in self._banks.values():
-            bank.require_running()
+        self._require_running()
         if (sample := examiner.latest) is not None:
             bars.show(tellers.answered, sample.debited, sample.credited)
 
@@ -231,16 +180,21 @@ class _Demo:
         if examiner.wrong:
             self._story.say("the examiner found something: no more is asked for", style="bold red")
         tellers.stop()
-        deadline = time.monotonic() + CATCH_UP_SECONDS
         samples = examiner.samples + 3  # samples begun after the last debit
-        while examiner.samples < samples or examiner.latest is None or examiner.latest.on_the_way:
-            if time.monotonic() > deadline:
-                count = len(examiner.latest.on_the_way) if examiner.latest else 0
-                raise RunError(
-                    f"{count:,} transfers were still on the way {CATCH_UP_SECONDS:g} s after the "
-                    f"last debit; see the logs in {self._stage.directory} (--keep leaves it there)"
-                )
-            self._look(tellers, examiner, bars)
+
+        def on_the_way() -> int | None:
+            return None if examiner.latest is None else len(examiner.latest.on_the_way)
+
+        self._stage.wait(
+            lambda: examiner.samples >= samples and on_the_way() == 0,
+            lambda: self._look(tellers, examiner, bars),
+            seconds=CATCH_UP_SECONDS,
+            pause_seconds=LOOK_SECONDS,
+            late=lambda: (
+                f"{on_the_way() or 0:,} transfers were still on the way {CATCH_UP_SECONDS:g} s "
+                f"after the last debit; see the logs in {self._stage.directory}"
+            ),
+        )
 
     def _close(self) -> None:
         for bank in self._banks.values():
@@ -248,54 +202,38 @@ class _Demo:
         self._story.say("nothing is on the way; relays and workers were asked to stop, and did")
 
     def _judge(self, tellers: Tellers, examiner: Examiner) -> Outcome:
-        self._stage.stopping.check()
+        self._stage.check()
         first, second = (bank.ledgers() for bank in self._banks.values())
         opening = {k: v for accounts in self._accounts.values() for k, v in accounts.items()}
-        outcome = Outcome(
-            verdict=judge((first, second), opening, tellers.confirmed),
-            start=self._start,
-            refused=tellers.refused,
-            samples=examiner.samples,
-            wrong_samples=examiner.wrong,
-            planned_kills=self._plan.kills,
-            kills=self._kills,
-            deaths_seen=sum(bank.deaths_seen() for bank in self._banks.values()),
-            seconds=self._story.seconds,
-        )
-        self._say_verdict(outcome, examiner.findings)
-        return outcome
-
-    def _say_verdict(self, outcome: Outcome, findings: list[str]) -> None:
+        verdict = judge((first, second), opening, tellers.confirmed)
+        counts = {
+            "transfers": verdict.transfers,
+            "refused": tellers.refused,
+            **{kind: len(names) for kind, names in verdict.wrong().items()},
+            "money_at_start": self._start,
+            "money_at_end": verdict.money,
+            "samples": examiner.samples,
+            "wrong_samples": examiner.wrong,
+        }
         self._story.say("the ledgers of both banks were compared, line by line")
-        for name, count in outcome.counts().items():
+        for name, count in counts.items():
             shown = _money(count) if name.startswith("money") else f"{count:,}"
             self._story.plain(f"          {name:<14}{shown:>12}")
-        for kind, names in outcome.verdict.wrong().items():
+        for kind, names in verdict.wrong().items():
             if names:
                 more = ", …" if len(names) > NAMED else ""
                 self._story.plain(f"          {kind}: {', '.join(names[:NAMED])}{more}")
-        for finding in findings:
+        for finding in examiner.findings:
             self._story.plain(f"          the examiner: {finding}")
-        if not outcome.proves_enough:
-            self._story.say(
-                f"{outcome.planned_kills} kills were planned, {outcome.kills} done and "
-                f"{outcome.deaths_seen} seen: this run proves too little"
-            )
-        if outcome.good:
-            self._story.say(
-                f"{outcome.kills} kills, and in each of {outcome.samples:,} looks at both banks "
-                f"all the money was there, to the cent",
-                style="green",
-            )
-        elif not outcome.adds_up:
-            self._story.say("It does NOT add up", style="bold red")
+        return self._stage.conclude(
+            counts,
+            is_right=verdict.clean and verdict.money == self._start and not examiner.wrong,
+            deaths_seen=sum(bank.deaths_seen() for bank in self._banks.values()),
+            good=f"{self._stage.kills} kills, and in each of {examiner.samples:,} looks at both "
+            f"banks all the money was there, to the cent",
+            bad="It does NOT add up",
+        )
 
 
 def _money(cents: int) -> str:
     return f"{cents / 100:,.2f}"
-
-
-def _say_how_to_go_on(story: Story, bank: Bank) -> None:
-    story.plain(f"the database of {bank.name} stays up; where it is, and how to stop it:")
-    story.plain(f"  eosframework database status --data-dir {bank.server.data_dir}")
-    story.plain(f"  eosframework database down --data-dir {bank.server.data_dir}")

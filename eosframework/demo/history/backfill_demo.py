@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +19,11 @@ from datetime import datetime
 from rich.console import Console
 
 from eosframework.demo.history.archive import Flights, Span, flights_of
-from eosframework.demo.history.backfilling import JOB, KILLS, Backfilling
-from eosframework.demo.history.verdict import Comparison, compare, counts
-from eosframework.demo.history.world import TABLE, Content, World
-from eosframework.demo.stage import Stage, open_stage
-from eosframework.demo.story import Story
+from eosframework.demo.history.killed_backfill import JOB, KILLS, KilledBackfill
+from eosframework.demo.history.world import TABLE, Content, World, compare, counts
+from eosframework.demo.stage import Outcome, Stage, open_stage
 from eosframework.demo.workers import Workers
-from eosframework.embedded import KafkaCluster, start_postgres
-from eosframework.errors import ConfigurationError, RunError
+from eosframework.errors import ConfigurationError
 
 COMMAND_SECONDS = 120.0
 CATCH_UP_SECONDS = 900.0
@@ -53,43 +49,6 @@ class Plan:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of the demo."""
-
-    comparisons: tuple[Comparison, ...]
-    backfilled: int
-    live: int
-    kills: int
-    kills_seen: int
-    seconds: float
-
-    @property
-    def equal(self) -> bool:
-        """True if both worlds are equal and not empty."""
-        return all(one.equal and one.expected for one in self.comparisons)
-
-    @property
-    def proves_enough(self) -> bool:
-        """True if all planned kills were done and had an effect."""
-        return self.kills == self.kills_seen == len(KILLS) + LIVE_KILLS
-
-    @property
-    def good(self) -> bool:
-        """True if backfill and live together equal live alone."""
-        return self.equal and self.proves_enough
-
-    def as_data(self) -> dict[str, int | float]:
-        """Return the last line of the demo."""
-        return {
-            "backfilled": self.backfilled,
-            "live": self.live,
-            **counts(self.comparisons),
-            "kills": self.kills,
-            "seconds": round(self.seconds, 1),
-        }
-
-
 def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
@@ -99,7 +58,6 @@ def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
         RunError: the backfill did not end in time.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
-    story = Story(console)
     flights = flights_of(plan.span)
     if not flights.archived or not flights.live:
         raise ConfigurationError(
@@ -107,7 +65,8 @@ def run_backfill_demo(plan: Plan, console: Console) -> Outcome:
             f"after it; choose dates of the year 2013 that leave some on both sides"
         )
     title = "History by Spark and the rest live, compared with a world where all was live"
-    with open_stage(story, title, keep=plan.keep) as stage:
+    planned_kills = len(KILLS) + LIVE_KILLS
+    with open_stage(console, title, planned_kills=planned_kills, keep=plan.keep) as stage:
         return _Demo(plan, stage, flights).run()
 
 
@@ -116,31 +75,25 @@ class _Demo:
         self._plan = plan
         self._stage = stage
         self._story = stage.story
-        self._check = stage.stopping.check
+        self._check = stage.check
         self._flights = flights
         self._chance = random.Random(plan.seed)
-        self._kills = 0
         self._kills_seen = 0
 
     def run(self) -> Outcome:
-        backfilled = self._world("backfilled", self._stage.cluster)
-        live = self._world("live", self._stage.start_kafka("live.kafka"))
+        backfilled = self._world("backfilled", "kafka")
+        live = self._world("live", "live.kafka")
         looked_up = self._prepare(backfilled)
         self._prepare(live)
         self._backfill(backfilled, looked_up)
         self._cut_over(backfilled)
-        self._go_on(backfilled)
+        self._process_later(backfilled)
         self._process_live(live)
         return self._judge(backfilled, live)
 
-    def _world(self, name: str, cluster: KafkaCluster) -> World:
-        keep = self._plan.keep
-        server = start_postgres(self._stage.directory / f"{name}.database", detached=keep)
-        if keep:
-            self._stage.cleanup.callback(self._say_how_to_go_on, server.data_dir)
-        else:
-            self._stage.cleanup.callback(server.kill)
-        self._check()
+    def _world(self, name: str, broker: str) -> World:
+        cluster = self._stage.start_kafka(broker)
+        server = self._stage.start_postgres(f"{name}.database")
         return World(name, self._stage.directory, cluster, server)
 
     def _prepare(self, world: World) -> int:
@@ -159,10 +112,9 @@ class _Demo:
             f"archive of {len(files)} CSV files; Spark starts on this machine"
         )
         expected = flights * len(world.graph.sub_topologies) + looked_up
-        backfilling = Backfilling(world, archive, expected, self._stage, self._chance)
-        state = backfilling.run()
-        self._kills += backfilling.kills
-        self._kills_seen += backfilling.seen
+        backfill = KilledBackfill(world, archive, expected, self._stage, self._chance)
+        state = backfill.run()
+        self._kills_seen += backfill.seen
         self._story.say(
             f"the backfill is complete: {len(state.tasks)} tasks have processed "
             f"{sum(progress.records for progress in state.tasks.values()):,} records, joins and "
@@ -173,15 +125,14 @@ class _Demo:
         world.start("backfill cutover", "--job", JOB).finish(COMMAND_SECONDS, self._check)
         self._story.say("cut over: live workers resume with its state, at the next record")
 
-    def _go_on(self, world: World) -> None:
+    def _process_later(self, world: World) -> None:
         """Feed the later flights to running workers, and kill one of them."""
         with self._workers(world) as workers:
             fed = world.feed(self._flights.live, lambda _: self._look(workers))
             self._story.say(f"{fed:,} flights came later and are fed to live workers")
             while (kill := workers.kill_one(self._chance)) is None:
                 self._look(workers)
-            self._kills += 1
-            self._story.say(f"kill {self._kills}: {kill}", style="red")
+            self._stage.record_kill(kill)
             self._process(world, workers)
             self._kills_seen += workers.deaths_seen()
 
@@ -205,19 +156,26 @@ class _Demo:
 
     def _process(self, world: World, workers: Workers) -> None:
         """Let the workers process nearly everything, and one more worker the rest."""
-        lag = world.lag()
-        deadline = time.monotonic() + CATCH_UP_SECONDS
+        lag = left = world.lag()
         with self._story.bars(lag, "processed") as bars:
-            while (left := world.lag()) > NEARLY:
-                if time.monotonic() > deadline:
-                    raise RunError(
-                        f"{left:,} records of the {world.name} world were not processed after "
-                        f"{CATCH_UP_SECONDS:g} s; see {world.log_file} (--keep leaves it there)"
-                    )
+
+            def is_nearly_done() -> bool:
+                nonlocal lag, left
+                left = world.lag()
                 lag = max(lag, left)
                 bars.show(lag - left)
-                self._look(workers)
-                time.sleep(LOOK_SECONDS)
+                return left <= NEARLY
+
+            self._stage.wait(
+                is_nearly_done,
+                lambda: self._look(workers),
+                seconds=CATCH_UP_SECONDS,
+                pause_seconds=LOOK_SECONDS,
+                late=lambda: (
+                    f"{left:,} records of the {world.name} world were not processed after "
+                    f"{CATCH_UP_SECONDS:g} s; see {world.log_file}"
+                ),
+            )
         workers.stop()
         last = world.start("run-worker", "--until-caught-up")
         try:
@@ -229,46 +187,26 @@ class _Demo:
     def _judge(self, backfilled: World, live: World) -> Outcome:
         topics = live.outputs
         comparisons = compare(*(self._contents(world, topics) for world in (backfilled, live)))
-        outcome = Outcome(
-            tuple(comparisons),
-            len(self._flights.archived),
-            len(self._flights.live),
-            self._kills,
-            self._kills_seen,
-            self._story.seconds,
+        self._story.say(
+            "both worlds are compared: partition, key, value and time of each record, and each row"
         )
-        self._say_verdict(outcome)
-        return outcome
+        for one in comparisons:
+            verdict = "the same" if one.equal else f"{one.missing:,} missing, {one.extra:,} extra"
+            self._story.plain(f"          {one.name:<20}{one.expected:>9,}  {verdict}")
+        archived, later = len(self._flights.archived), len(self._flights.live)
+        return self._stage.conclude(
+            {"backfilled": archived, "live": later, **counts(comparisons)},
+            is_right=all(one.equal and one.expected for one in comparisons),
+            deaths_seen=self._kills_seen,
+            good=f"{archived:,} flights by Spark and {later:,} live made what all "
+            f"{archived + later:,} made live, {self._stage.kills} kills or not",
+            bad="NOT the same",
+        )
 
     def _contents(self, world: World, topics: list[str]) -> dict[str, Content]:
         self._check()
         found = {topic: world.records(topic) for topic in topics}
         return {**found, f"table {TABLE}": world.rows()}
-
-    def _say_verdict(self, outcome: Outcome) -> None:
-        self._story.say(
-            "both worlds are compared: partition, key, value and time of each record, and each row"
-        )
-        for one in outcome.comparisons:
-            verdict = "the same" if one.equal else f"{one.missing:,} missing, {one.extra:,} extra"
-            self._story.plain(f"          {one.name:<20}{one.expected:>9,}  {verdict}")
-        if not outcome.proves_enough:
-            self._story.say(
-                f"{outcome.kills} kills were done and {outcome.kills_seen} showed, of "
-                f"{len(KILLS) + LIVE_KILLS}: this run proves too little"
-            )
-        if outcome.good:
-            self._story.say(
-                f"{outcome.backfilled:,} flights by Spark and {outcome.live:,} live made what all "
-                f"{outcome.backfilled + outcome.live:,} made live, {outcome.kills} kills or not",
-                style="green",
-            )
-        elif not outcome.equal:
-            self._story.say("NOT the same", style="bold red")
-
-    def _say_how_to_go_on(self, data_dir: object) -> None:
-        self._story.plain("a database stays up; stop it with")
-        self._story.plain(f"  eosframework database down --data-dir {data_dir}")
 
 
 def _day(moment: datetime) -> str:

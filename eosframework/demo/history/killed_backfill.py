@@ -18,7 +18,6 @@ from eosframework.demo.kills import Kill
 from eosframework.demo.services import Service
 from eosframework.demo.stage import Stage
 from eosframework.demo.story import Bars
-from eosframework.errors import RunError
 
 JOB = "archive"
 SETTINGS = ("backfill.commit_interval_seconds=0.5", "backfill.stall_seconds=3")
@@ -35,7 +34,7 @@ KILLS = (("worker", 0.1), ("driver", 0.45))
 
 
 @dataclass(slots=True)
-class Backfilling:
+class KilledBackfill:
     """Runs the job until it is complete.
 
     Args:
@@ -46,7 +45,6 @@ class Backfilling:
         chance: chooses victims.
 
     Attributes:
-        kills: done so far.
         seen: kills with an observed effect: a retry of Spark, an ended driver.
     """
 
@@ -55,7 +53,6 @@ class Backfilling:
     expected: int
     stage: Stage
     chance: random.Random
-    kills: int = 0
     seen: int = 0
     _drivers: list[Service] = field(default_factory=list[Service])
 
@@ -67,20 +64,20 @@ class Backfilling:
             RunError: the job did not end in time.
         """
         log = JobLog(JOB, self.world.graph.application, self.world.settings, self.world.admin)
-        deadline = time.monotonic() + RUN_SECONDS
         try:
             self._start()
             with self.stage.story.bars(self.expected, "processed") as bars:
-                while self._drivers[-1].is_running:
-                    if time.monotonic() > deadline:
-                        raise RunError(
-                            f"job {JOB!r} was not complete after {RUN_SECONDS:g} s; see "
-                            f"{self.world.log_file} (--keep leaves it there)"
-                        )
-                    time.sleep(LOOK_SECONDS)
-                    self.stage.stopping.check()
-                    self._look(log, bars)
-            self._drivers[-1].finish(GONE_SECONDS, self.stage.stopping.check)
+                self.stage.wait(
+                    lambda: not self._drivers[-1].is_running,
+                    lambda: self._look(log, bars),
+                    seconds=RUN_SECONDS,
+                    pause_seconds=LOOK_SECONDS,
+                    late=lambda: (
+                        f"job {JOB!r} was not complete after {RUN_SECONDS:g} s; see "
+                        f"{self.world.log_file}"
+                    ),
+                )
+            self._drivers[-1].finish(GONE_SECONDS, self.stage.check)
         finally:
             for driver in self._drivers:
                 driver.end()
@@ -102,14 +99,12 @@ class Backfilling:
             return
         processed = sum(progress.records for progress in state.tasks.values())
         bars.show(processed)
-        if self.kills > self.seen or self.kills == len(KILLS):
+        if self.stage.kills > self.seen or self.stage.kills == len(KILLS):
             return
-        what, share = KILLS[self.kills]
+        what, share = KILLS[self.stage.kills]
         if processed >= share * self.expected and (tasks := _running(state)):
             kill = self._kill_worker(log, tasks) if what == "worker" else self._kill_driver(tasks)
-            if kill is not None:
-                self.kills += 1
-                self.stage.story.say(f"kill {self.kills}: {kill}", style="red")
+            self.stage.record_kill(kill)
 
     def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
         """SIGKILL a Python process in the middle of a task; None: the task is already complete."""

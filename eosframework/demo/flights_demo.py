@@ -17,17 +17,16 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from eosframework.demo.data import Flights
+from eosframework.demo.feeds import FlightFeed
 from eosframework.demo.files import example_file
 from eosframework.demo.kills import kill_points
-from eosframework.demo.stage import PARTITIONS, Stage, open_stage
-from eosframework.demo.story import Bars, Story
+from eosframework.demo.stage import PARTITIONS, Outcome, Stage, open_stage
+from eosframework.demo.story import Bars
 from eosframework.demo.witness import Witness
 from eosframework.demo.workers import Workers
-from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.feeder import feed
-from eosframework.operations.audit import Verdict, audit_application
+from eosframework.operations.audit import audit_application
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
@@ -57,35 +56,6 @@ class Plan:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of the demo."""
-
-    verdict: Verdict
-    planned_kills: int
-    kills: int
-    deaths_seen: int
-    differences: tuple[str, ...]
-    seconds: float
-
-    @property
-    def good(self) -> bool:
-        """True if no record was ever lost, duplicated, reordered or torn, for any reader."""
-        return (
-            self.verdict.clean
-            and not self.differences
-            and self.planned_kills == self.kills == self.deaths_seen
-        )
-
-    def as_data(self) -> dict[str, int | float]:
-        """Return the last line of the demo."""
-        return {
-            **self.verdict.counts(),
-            "kills": self.kills,
-            "seconds": round(self.seconds, 1),
-        }
-
-
 def run_demo(plan: Plan, console: Console) -> Outcome:
     """Run the demo, report on `console`, and leave no process running, whatever the outcome.
 
@@ -94,9 +64,8 @@ def run_demo(plan: Plan, console: Console) -> Outcome:
         RunError: the workers did not process the input in time.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
-    story = Story(console)
     title = "Real flights through real Kafka, while the workers are killed"
-    with open_stage(story, title, keep=plan.keep) as stage:
+    with open_stage(console, title, planned_kills=plan.kills, keep=plan.keep) as stage:
         return _Demo(plan, stage).run()
 
 
@@ -105,10 +74,7 @@ class _Demo:
         self._plan = plan
         self._stage = stage
         self._story = stage.story
-        self._stopping = stage.stopping
         self._log_file = stage.directory / "workers.log"
-        self._settings = stage.settings
-        self._admin = ClusterAdmin(self._settings)
         self._topology = example_file("flights", "topology.yaml")
         self._graph: Graph = resolve(load_app(str(self._topology)))
         part = self._graph.sub_topologies[0]
@@ -117,16 +83,17 @@ class _Demo:
         self._outputs = [
             TopicPartition(topic, n) for topic in part.sink_topics for n in range(PARTITIONS)
         ]
-        self._flights = Flights(plan.flights, plan.seed)
+        cluster = stage.start_kafka("kafka")
+        topics = {topic for topic, _ in (*self._inputs, *self._outputs)}
+        self._settings = stage.create_topics(cluster, sorted(topics))
+        self._admin = ClusterAdmin(self._settings)
+        self._flights = FlightFeed(plan.flights, plan.seed)
         self._chance = random.Random(plan.seed)
         self._kill_points = kill_points(len(self._flights), plan.kills, self._chance)
-        self._kills = 0
         self._processed = 0
         self._due = 0.0
 
     def run(self) -> Outcome:
-        topics = {topic for topic, _ in (*self._inputs, *self._outputs)}
-        self._stage.create_topics(sorted(topics))
         witness = Witness(self._settings, self._outputs)
         with ExitStack() as cleanup:
             witness.start()
@@ -154,8 +121,8 @@ class _Demo:
         )
 
         def on_turn(fed: int) -> None:
-            self._stopping.check()
-            if self._kills < self._plan.kills and fed >= self._kill_points[self._kills]:
+            self._stage.check()
+            if self._stage.kills < self._plan.kills and fed >= self._kill_points[self._stage.kills]:
                 self._kill(workers)
             self._look(workers, witness, bars, fed)
 
@@ -169,9 +136,7 @@ class _Demo:
 
     def _kill(self, workers: Workers) -> None:
         """Kill one worker, or none while each of them is starting."""
-        if (kill := workers.kill_one(self._chance)) is not None:
-            self._kills += 1
-            self._story.say(f"kill {self._kills} of {self._plan.kills}: {kill}", style="red")
+        self._stage.record_kill(workers.kill_one(self._chance))
 
     def _look(self, workers: Workers, witness: Witness, bars: Bars, fed: int) -> None:
         if time.monotonic() < self._due:
@@ -184,26 +149,29 @@ class _Demo:
 
     def _catch_up(self, workers: Workers, witness: Witness, bars: Bars) -> None:
         """Wait until the end offset of every input partition is committed."""
-        deadline = time.monotonic() + CATCH_UP_SECONDS
-        while self._processed < len(self._flights):
-            if time.monotonic() > deadline:
-                raise RunError(
-                    f"{self._processed:,} of {len(self._flights):,} records were committed "
-                    f"{CATCH_UP_SECONDS:g} s after the last was fed; see {self._log_file} "
-                    f"(--keep leaves it there)"
-                )
-            time.sleep(0.1)
-            self._stopping.check()
-            if self._kills < self._plan.kills:
+
+        def look() -> None:
+            if self._stage.kills < self._plan.kills:
                 self._kill(workers)
             self._look(workers, witness, bars, len(self._flights))
+
+        self._stage.wait(
+            lambda: self._processed >= len(self._flights),
+            look,
+            seconds=CATCH_UP_SECONDS,
+            pause_seconds=0.1,
+            late=lambda: (
+                f"{self._processed:,} of {len(self._flights):,} records were committed "
+                f"{CATCH_UP_SECONDS:g} s after the last was fed; see {self._log_file}"
+            ),
+        )
 
     def _stop(self, workers: Workers) -> None:
         workers.stop()
         self._story.say("every record is committed; the workers were asked to stop, and did")
 
     def _judge(self, workers: Workers, witness: Witness) -> Outcome:
-        self._stopping.check()
+        self._stage.check()
         differences = witness.differences(self._admin.log_bounds(self._outputs))
         if differences:
             self._story.say("the reader that watched all the time saw something else:")
@@ -217,36 +185,19 @@ class _Demo:
             for topic, count in sorted(witness.records_by_topic().items()):
                 self._story.plain(f"          {topic:<18}{count:>9,}")
         verdict = audit_application(
-            self._graph, self._settings, lambda what, done: self._stopping.check()
+            self._graph, self._settings, lambda what, done: self._stage.check()
         )
-        outcome = Outcome(
-            verdict,
-            self._plan.kills,
-            self._kills,
-            workers.deaths_seen(),
-            tuple(differences),
-            self._story.seconds,
-        )
-        self._say_verdict(outcome)
-        return outcome
-
-    def _say_verdict(self, outcome: Outcome) -> None:
         self._story.say(
             "audit: the functions ran again over the input, and the outputs were compared"
         )
-        if not outcome.planned_kills == outcome.kills == outcome.deaths_seen:
-            self._story.say(
-                f"{outcome.planned_kills} kills were planned, {outcome.kills} done, and the "
-                f"supervisor saw {outcome.deaths_seen}: this run proves too little"
-            )
-        for name, count in outcome.verdict.counts().items():
+        for name, count in verdict.counts().items():
             self._story.plain(f"          {name:<11}{count:>9,}")
-        for detail in outcome.verdict.details[:20]:
+        for detail in verdict.details[:20]:
             self._story.plain(f"          {detail.kind}: {detail.text}")
-        if outcome.good:
-            self._story.say(
-                f"{outcome.kills} workers killed, and each record took effect exactly once",
-                style="green",
-            )
-        elif not outcome.verdict.clean or outcome.differences:
-            self._story.say("NOT exactly once", style="bold red")
+        return self._stage.conclude(
+            verdict.counts(),
+            is_right=verdict.clean and not differences,
+            deaths_seen=workers.deaths_seen(),
+            good=f"{self._stage.kills} workers killed, and each record took effect exactly once",
+            bad="NOT exactly once",
+        )
