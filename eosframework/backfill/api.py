@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.request import FileRequest, Request
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError

@@ -18,7 +18,7 @@ from eosframework.cli.options import (
 from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
 
 
 FromOption = Annotated[

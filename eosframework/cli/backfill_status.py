@@ -15,7 +15,7 @@ from eosframework.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
     from eosframework.backfill.job.job_status import JobStatus
     from eosframework.cli.cluster import OpenedApplication
 

@@ -24,7 +24,7 @@ from eosframework.application.control_topic import Registry
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt import run_attempt
-from eosframework.backfill.executor.task_spec import TaskSpec
+from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import pack

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eosframework.application.control_topic import Registered
 from eosframework.backfill.job.fingerprint import differences, fingerprint
-from eosframework.backfill.job.job_entry import Job
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
 from eosframework.records import Position, TopicPartition

@@ -38,9 +38,8 @@ from eosframework.backfill.cutover.cutover_rules import (
     refuse_positions,
     refuse_suffix,
 )
-from eosframework.backfill.job.job_entry import cutover_key
+from eosframework.backfill.job.job_entry import JobState, cutover_key
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StartRefused, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -48,6 +47,7 @@ from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.ids import id_source
 from eosframework.topology.graph.graph import Graph
@@ -256,12 +256,9 @@ class _Cutover:
         membership = self._member.membership() if self._positions else None
         try:
             output.begin()
-            for entry in self._entries(at):
-                output.produce(*entry)
+            produce_all(output, self._entries(at))
         except TransactionError as error:
             return error
-        except Exception as error:
-            return output.explain(error)
         [committed] = self._outputs.commit([Commit(output, self._positions, membership)])
         return committed.error
 

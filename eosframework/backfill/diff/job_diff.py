@@ -27,9 +27,8 @@ from eosframework.backfill.diff.topic_diff import (
     earliest,
     whole,
 )
-from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job.job_entry import Job, JobState
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError

@@ -22,9 +22,15 @@ from eosframework.application.partitioner_checks import require_fitting_partitio
 from eosframework.application.start_checks import Facts, check_start, source_topics
 from eosframework.backfill.executor.attempt_context import refuse_receipts
 from eosframework.backfill.job.fingerprint import differences, fingerprint
-from eosframework.backfill.job.job_entry import Files, Job, OffsetRange, PinnedFile, check_name
+from eosframework.backfill.job.job_entry import (
+    Files,
+    Job,
+    JobState,
+    OffsetRange,
+    PinnedFile,
+    check_name,
+)
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.backfill.job.ranges import offset_ranges, refuse_empty
 from eosframework.backfill.job.registration import register
 from eosframework.backfill.job.request import FileRequest, Request, request_differences

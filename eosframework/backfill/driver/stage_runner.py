@@ -1,5 +1,6 @@
 """Runs a started job: a Spark job for each stage, and the work after its tasks.
 
+    R0. end transactions that attempts of a dead driver left open on the control topic
     R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
         rows sorted by Spark
     R2. in the latter case, complete tasks without rows, so that each task has a position
@@ -21,29 +22,32 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eosframework.backfill.driver.job_start import StartedJob
-from eosframework.backfill.driver.leftovers import end_leftovers
 from eosframework.backfill.driver.table_stage import run_tables
+from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.executor.functions import (
     RESULT_SCHEMA,
     attempts,
     attempts_over_log,
     completions,
 )
-from eosframework.backfill.executor.task_spec import TaskSpec
-from eosframework.backfill.job.job_entry import OffsetRange, ends_key
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState, OffsetRange, ends_key, task_of
+from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.job.stages import Stage, writers_of
 from eosframework.backfill.spark.arrow_batches import map_batches
 from eosframework.backfill.spark.executor_failures import failure_of
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.spark.pickling import pack
-from eosframework.errors import PositionLost, RunError
+from eosframework.config import Settings
+from eosframework.errors import PositionLost, RunError, TransactionError
 from eosframework.kafka.consumer.settled import settled_ends
+from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 OnProgress = Callable[[JobState], object]
 """Called with the job's progress about once a second."""
@@ -279,3 +283,49 @@ def _run_watched(
 
 def _first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+DECIDED_SECONDS = 2.0
+"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
+
+
+def end_leftovers(
+    log: JobLog, application: str, settings: Settings, decided_seconds: float = DECIDED_SECONDS
+) -> list[str]:
+    """End open transactions of a job's tasks on the control topic, and return their ids (R0).
+
+        L1. wait briefly: a healthy attempt's commit is decided soon
+        L2. find the tasks with undecided entries
+        L3. init their ids, as the following attempts would do anyway
+
+    Until all transactions are decided no reader may rely on the control topic, and the brokers end
+    them only after their timeout. An attempt ends the leftovers of its own task only, and would
+    wait for those of other tasks, which may run much later.
+
+    Args:
+        log: of the job.
+        application: owner of the job.
+        settings: connection to the cluster.
+        decided_seconds: wait for open transactions.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    if log.is_decided(decided_seconds):
+        return []
+    tasks = {task for key in log.undecided_keys() if (task := task_of(log.name, key))}
+    ids = [
+        str(TransactionalId.backfill(application, f"{log.name}.{sub_topology}", partition))
+        for sub_topology, partition in sorted(tasks)
+    ]
+    events = structlog.get_logger("eosframework.backfill").bind(job=log.name)
+    events.info("leftovers_ended", transactional_ids=ids)
+    outputs = producers(settings)
+    try:
+        outputs.close(outputs.open(ids))
+    except TransactionError as error:
+        # The stages then wait until the brokers end them.
+        events.warning("leftovers_not_ended", error=str(error))
+    finally:
+        outputs.stop()
+    return ids

@@ -40,7 +40,7 @@ from eosframework.txnid import tables_group
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 

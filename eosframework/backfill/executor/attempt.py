@@ -43,12 +43,10 @@ from contextlib import suppress
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_context import AttemptContext, attempt_context
-from eosframework.backfill.executor.chunk import Chunk, place_of
-from eosframework.backfill.executor.counters import Counters
+from eosframework.backfill.executor.attempt_context import AttemptContext, TaskSpec, attempt_context
+from eosframework.backfill.executor.chunk import Chunk, Counters, place_of
 from eosframework.backfill.executor.ownership import Ownership, run_suffix
 from eosframework.backfill.executor.task_reader import Rows, reading
-from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,

@@ -1,24 +1,29 @@
-"""The dependencies of an attempt, created on an executor from the driver's task spec."""
+"""The dependencies of an attempt, created on an executor from the driver's task spec.
+
+Records that a task writes to internal topics get a header with their writer. Live, the tasks that
+write a repartition topic run at the same time, so its order is roughly that of event time. A
+backfill's tasks write it one after the other, and the stage that reads it merges by writer.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from eosframework.application.known_refusals import known_refusals
-from eosframework.backfill.executor.marking import MarkedOutput
-from eosframework.backfill.executor.task_spec import TaskSpec
+from eosframework.application.start_checks import Facts
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, RunError, StateUnwritable
+from eosframework.errors import ConfigurationError, RunError, StateUnwritable, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.missing_topics import ChosenTopics
 from eosframework.kafka.consumer.range_reader import hold_nothing
@@ -232,3 +237,92 @@ def _collecting_rarely() -> Generator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One stage of a job: a sub-topology over the whole range.
+
+    Args:
+        graph: of the application, pickled.
+        job: its name.
+        partitions: number of tasks.
+        starts: first position by source partition of every task.
+        ends: end offset by source partition; None or missing: the rows' number determines it,
+            counted from 0.
+        facts: of the cluster, at the start of the job.
+        own_topics: internal topics; their records get `WRITER_HEADER`.
+        run: id of the stage in one driver. Its attempts may still be active, whatever number Spark
+            gives the next attempt: after a lost shuffle it counts from 0 again.
+    """
+
+    graph: bytes
+    settings: Settings
+    job: str
+    sub_topology: str
+    partitions: int
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int | None]
+    facts: Facts
+    own_topics: frozenset[str]
+    run: str = ""
+
+
+_Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+class MarkedOutput:
+    """A `TransactionalOutput` that adds a header to records of some topics.
+
+    Args:
+        output: the wrapped output.
+        topics: the topics.
+        writer: value of the header.
+    """
+
+    def __init__(self, output: TransactionalOutput, topics: frozenset[str], writer: str) -> None:
+        self._output = output
+        self._topics = topics
+        self._header = WRITER_HEADER, writer.encode()
+
+    @property
+    def transactional_id(self) -> str:
+        """The wrapped output's transactional id."""
+        return self._output.transactional_id
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """`produce(*output)` of the current producer; changes when it is recycled."""
+        produce, topics, own = self._output.produce, self._topics, self._header
+
+        def with_writer_header(
+            topic: str,
+            value: bytes | None,
+            key: bytes | None,
+            partition: int,
+            encoded: Any,
+            also_told: Any,
+            timestamp: int,
+            headers: _Headers,
+        ) -> None:
+            if topic in topics:
+                headers = [*headers, own] if headers else [own]
+            produce(topic, value, key, partition, encoded, also_told, timestamp, headers)
+
+        return with_writer_header
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Return the meaning of an exception from `produce`."""
+        return self._output.explain(error)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._output.begin()
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Serve delivery reports, so that the producer's queue drains."""
+        self._output.poll(timeout_seconds)
+
+    def deliver(self) -> None:
+        """Wait until the brokers have acknowledged all records."""
+        self._output.deliver()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from eosframework.backfill.executor.attempt import run_attempt
+from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.executor.task_reader import Rows
-from eosframework.backfill.executor.task_spec import TaskSpec
 from eosframework.backfill.spark.arrow_batches import BatchFunction, RecordBatch, batch_of
 from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.errors import EosError

@@ -1,9 +1,13 @@
-"""An attempt's ownership of its task: the transactional id, and the progress committed under it."""
+"""An attempt's ownership of its task: the transactional id, and the progress committed under it.
+
+After a failed call it decides the next step, and the progress that the attempt may then trust.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TypeVar
 
 import structlog
@@ -11,14 +15,16 @@ import structlog
 from eosframework import failpoints
 from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
-from eosframework.backfill.executor.outcomes import Step, own_progress, step_after, taken_over
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.errors import (
     ClusterUnreachable,
+    IdExpired,
+    InstanceFenced,
     OutcomeUnknown,
     Retriable,
     RunError,
     TaskFenced,
+    TransactionAborted,
     TransactionError,
     TransactionFatal,
 )
@@ -232,3 +238,77 @@ class Ownership:
 def run_suffix(run: str) -> str:
     """Return the suffix of the names of a run's attempts."""
     return f"@{run}" if run else ""
+
+
+class Step(StrEnum):
+    """The first action after a failed call."""
+
+    ABORT = "abort"
+    """Abort: nothing becomes visible; then run the records again."""
+    RECYCLE = "recycle"
+    """The outcome is unknown: init the id again; the progress then shows it."""
+    WATCH = "watch"
+    """The transaction exceeded its timeout. Init the id again unless another attempt has it."""
+    END = "end"
+    """Another attempt has the task."""
+    FAIL = "fail"
+    """No attempt can succeed until the cause is fixed."""
+
+
+def step_after(error: TransactionError, age_seconds: float, timeout_seconds: float) -> Step:
+    """Return the step after an error.
+
+    The brokers report `_FENCED` both for an id that another attempt initialized and for a
+    transaction that exceeded its timeout; a younger one cannot have.
+
+    Args:
+        error: of a call.
+        age_seconds: age of the transaction.
+        timeout_seconds: the transaction timeout.
+    """
+    match error:
+        case TransactionFatal():
+            return Step.FAIL
+        case IdExpired():
+            return Step.WATCH
+        case TaskFenced():
+            return Step.WATCH if age_seconds >= timeout_seconds else Step.END
+        case TransactionAborted():
+            return Step.ABORT
+        case _:
+            return Step.RECYCLE
+
+
+def own_progress(
+    found: TaskProgress | None, known: TaskProgress | None, attempt: str, task: str
+) -> TaskProgress | None:
+    """Return the progress from which an attempt resumes after it initialized its id again.
+
+    Args:
+        found: in the control topic, with no transaction undecided.
+        known: last progress known to be committed: the attempt's own, or the first one found.
+        attempt: name of the attempt.
+        task: for messages.
+
+    Raises:
+        InstanceFenced: another attempt committed since.
+        RunError: committed progress was deleted.
+    """
+    if found == known or (found is not None and found.attempt == attempt):
+        return found
+    if found is None:
+        raise RunError(
+            f"the progress of {task} is missing in the control topic, which was emptied or created "
+            f"again, so the task's committed output is unknown. Use another job name, and an "
+            f"application whose topics are empty"
+        )
+    raise taken_over(task, found)
+
+
+def taken_over(task: str, found: TaskProgress | None = None) -> InstanceFenced:
+    """Return the error of an attempt whose task another one has."""
+    by = "" if found is None else f" ({found.attempt})"
+    return InstanceFenced(
+        f"{task} was taken over by another attempt{by}, which continues it; this one ends, and its "
+        f"open transaction is aborted"
+    )

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from eosframework.application.control_log import RegistryLog
-from eosframework.backfill.job.job_entry import TaskProgress, job_key, task_key
-from eosframework.backfill.job.job_state import JobState, from_entries
+from eosframework.backfill.job.job_entry import (
+    JobState,
+    TaskProgress,
+    from_entries,
+    job_key,
+    task_key,
+)
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.processing.ports import Output

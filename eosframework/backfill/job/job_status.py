@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.backfill.job.job_entry import Job, TaskProgress
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState, TaskProgress
 from eosframework.backfill.job.stages import Stage, stages
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph

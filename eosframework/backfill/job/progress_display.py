@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.job_status import JobStatus, StageStatus, StatusTracker
 from eosframework.topology.graph.graph import Graph
 

@@ -17,14 +17,14 @@ from collections.abc import Callable
 
 import structlog
 
-from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job.job_entry import Job, JobState, to_entries
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState, to_entries
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.producer.producer_pool import KafkaOutputs
 from eosframework.kafka.worker_clients import producers
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.txnid import TransactionalId
 
 ATTEMPTS = 20
@@ -84,14 +84,8 @@ def _registered(
 
 
 def _write(job: Job, log: JobLog, outputs: KafkaOutputs, output: TransactionalOutput) -> None:
-    try:
-        output.begin()
-        for key, entry in to_entries(job).items():
-            output.produce(*log.output(key, entry))
-    except TransactionError:
-        raise
-    except Exception as error:
-        raise output.explain(error) from error
+    output.begin()
+    produce_all(output, [log.output(key, entry) for key, entry in to_entries(job).items()])
     [done] = outputs.commit([Commit(output, (), None)])
     if done.error is not None:
         raise done.error

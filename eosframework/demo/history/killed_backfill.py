@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.demo.history.archive import flight
 from eosframework.demo.history.world import INPUT, World
 from eosframework.demo.kills import Kill

@@ -40,6 +40,7 @@ from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
 from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, registry_topic
 
@@ -196,17 +197,15 @@ class _Replay:
         before = self._marks_of(partition)
         marks = before.with_(range_ for _, range_ in chunk)
         output = self._output
+        records = [
+            letter.again(self._application, *self._routes[letter.origin.topic])
+            for letter, _ in chunk
+        ]
         try:
             output.begin()
-            for letter, _ in chunk:
-                topic, partitions = self._routes[letter.origin.topic]
-                output.produce(*letter.again(self._application, topic, partitions))
-            for entry in self._marks.outputs(marks, before):
-                output.produce(*entry)
+            produce_all(output, [*records, *self._marks.outputs(marks, before)])
         except TransactionError as error:
             return error
-        except Exception as error:
-            return output.explain(error)
         [committed] = self._outputs.commit([Commit(output, (), None)])
         if committed.error is None:
             self._marked[partition] = marks

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.backfill.executor.outcomes import Step, own_progress, step_after
+from eosframework.backfill.executor.ownership import Step, own_progress, step_after
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,

@@ -21,8 +21,7 @@ from eosframework.backfill.cutover.cutover_rules import (
     refuse_suffix,
 )
 from eosframework.backfill.job.fingerprint import fingerprint
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
 from eosframework.records import Position, TopicPartition

@@ -21,9 +21,10 @@ from eosframework.backfill.job.job_entry import (
     TaskProgress,
     cutover_key,
     ends_key,
+    from_entries,
     task_key,
+    to_entries,
 )
-from eosframework.backfill.job.job_state import from_entries, to_entries
 from eosframework.backfill.job.request import FileRequest, Request, request_differences
 from eosframework.errors import ConfigurationError
 from eosframework.records import TopicPartition

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from eosframework import Record, Topology
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
 from eosframework.backfill.job.job_status import StatusTracker
 from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
 from eosframework.topology.graph.graph import Graph
