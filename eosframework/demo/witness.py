@@ -5,7 +5,6 @@ It must have seen the same records at the same offsets as a reader at the end.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import EosError
+from eosframework.demo.background import Background
 from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
 from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.ports import Message
@@ -51,15 +50,13 @@ class Seen:
         return self.records, self.last_offset, self.chain.digest()
 
 
-class Witness:
+class Witness(Background):
     """Reads partitions on its own thread from `start` to `stop`."""
 
     def __init__(self, settings: KafkaSettings, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__("eos-witness", [self._follow])
         self._settings = settings
         self._seen = {partition: Seen() for partition in partitions}
-        self._stop = threading.Event()
-        self._error: EosError | None = None
-        self._thread = threading.Thread(target=self._run, name="eos-witness", daemon=True)
 
     @property
     def records(self) -> int:
@@ -72,16 +69,6 @@ class Witness:
         for partition, seen in self._seen.items():
             counts[partition.topic] += seen.records
         return dict(counts)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def differences(self, ends: Ranges) -> list[str]:
         """Read everything again from the start, and stop.
@@ -97,10 +84,9 @@ class Witness:
             final[partition].add(partition.topic, messages)
         deadline = time.monotonic() + FINISH_SECONDS
         while time.monotonic() < deadline and self._is_behind(final):
-            self._stop.wait(0.05)
+            self.stopping.wait(0.05)
         self.stop()
-        if self._error is not None:
-            raise self._error
+        self.require_running()
         return [
             f"{partition}: {seen.records:,} records up to offset {seen.last_offset} while it was "
             f"written, {final[partition].records:,} up to {final[partition].last_offset} now"
@@ -109,14 +95,11 @@ class Witness:
         ]
 
     def _is_behind(self, final: dict[TopicPartition, Seen]) -> bool:
-        return self._error is None and any(
+        return self.error is None and any(
             self._seen[partition].last_offset < seen.last_offset
             for partition, seen in final.items()
         )
 
-    def _run(self) -> None:
-        try:
-            for partition, messages in follow(self._settings, self._seen, self._stop.is_set):
-                self._seen[partition].add(partition.topic, messages)
-        except EosError as error:
-            self._error = error
+    def _follow(self) -> None:
+        for partition, messages in follow(self._settings, self._seen, self.stopping.is_set):
+            self._seen[partition].add(partition.topic, messages)

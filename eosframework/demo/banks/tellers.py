@@ -6,16 +6,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
 
+from eosframework.demo.background import Background
 from eosframework.demo.banks.bank import Bank, BankConnection
 from eosframework.demo.files import example_file
-from eosframework.errors import DatabaseAway, EosError
+from eosframework.errors import DatabaseAway
 from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
@@ -75,7 +76,7 @@ def draw_orders(
         )
 
 
-class Tellers:
+class Tellers(Background):
     """Threads that ask for transfers as they are due.
 
     Args:
@@ -84,6 +85,8 @@ class Tellers:
     """
 
     def __init__(self, orders: Iterable[Order], banks: Mapping[str, Bank]) -> None:
+        loops = [partial(self._serve, bank) for bank in banks.values() for _ in range(TELLERS)]
+        super().__init__("eos-teller", loops)
         self.confirmed: set[str] = set()
         self.refused = 0
         self._send: Callable[..., None] = find("transfers:send")
@@ -92,14 +95,7 @@ class Tellers:
         for order in orders:
             self._queues[order.sender].put(order)
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._error: EosError | None = None
         self._began = 0.0
-        self._threads = [
-            threading.Thread(target=self._run, args=(bank,), name="eos-teller", daemon=True)
-            for bank in banks.values()
-            for _ in range(TELLERS)
-        ]
 
     @property
     def answered(self) -> int:
@@ -109,44 +105,22 @@ class Tellers:
     def start(self) -> None:
         """Start the threads."""
         self._began = time.monotonic()
-        for thread in self._threads:
-            thread.start()
+        super().start()
 
-    def stop(self) -> None:
-        """Ask for no more transfers."""
-        self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
-
-    def require_running(self) -> None:
-        """Check that no thread has failed.
-
-        Raises:
-            EosError: the cause of a failure.
-        """
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, bank: Bank) -> None:
-        try:
-            with closing(BankConnection(bank.database)) as connection:
-                while not self._stop.is_set():
-                    self._ask(connection, bank.topic, self._queues[bank.name].get_nowait())
-        except Empty:
-            return
-        except EosError as error:
-            self._error = error
+    def _serve(self, bank: Bank) -> None:
+        with suppress(Empty), closing(BankConnection(bank.database)) as connection:
+            while not self.stopping.is_set():
+                self._ask(connection, bank.topic, self._queues[bank.name].get_nowait())
 
     def _ask(self, connection: BankConnection, topic: str, order: Order) -> None:
         """Ask until there is an answer; the transfer's id makes retries idempotent."""
-        self._stop.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
-        while not self._stop.is_set():
+        self.stopping.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
+        while not self.stopping.is_set():
             try:
                 send = partial(self._send, topic=topic, transfer=order.transfer)
                 connection.use("send a transfer", send)
             except DatabaseAway:
-                self._stop.wait(AWAY_SECONDS)
+                self.stopping.wait(AWAY_SECONDS)
             except self._refusal:
                 with self._lock:
                     self.refused += 1
