@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 BEGINNING, END = "beginning", "end"
@@ -58,12 +58,9 @@ def parse_bound(text: str) -> Bound:
     if where in (BEGINNING, END):
         return Bound(topic, None, where, text)
     try:
-        moment = datetime.fromisoformat(where)
+        return Bound(topic, None, moment_ms(where), text)
     except ValueError:
         raise ConfigurationError(f"{text!r} is not a bound; {_EXPECTED}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Bound(topic, None, round(moment.timestamp() * 1000), text)
 
 
 def offset_ranges(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from eosframework.errors import ConfigurationError
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 BEGINNING, END = "beginning", "end"
@@ -50,16 +50,13 @@ class Bound:
         if all(matches) and len(places) == len(matches):
             return cls(text, places=places)
         try:
-            moment = datetime.fromisoformat(text)
+            return cls(text, moment=moment_ms(text))
         except ValueError:
             raise ConfigurationError(
                 f"{text!r} is not a bound; expected {BEGINNING}, {END}, a time "
                 f"(2026-01-31T12:00:00Z, without a zone UTC), an offset for every input partition "
                 f"(1200), or TOPIC[PARTITION]@OFFSET, each partition once, separated by commas"
             ) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return cls(text, moment=max(round(moment.timestamp() * 1000), 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Self
 
 from eosframework.errors import ConfigurationError
 from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 _PLACES = re.compile(
@@ -105,11 +105,8 @@ def moment_of(text: str) -> int:
         ConfigurationError: the text is not a time.
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return moment_ms(text.strip())
     except ValueError:
         raise ConfigurationError(
             f"{text!r} is not a time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(round(moment.timestamp() * 1000), 0)
