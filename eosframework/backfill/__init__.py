@@ -1,12 +1,12 @@
-"""The same topology over history: Spark reads a closed range, the worker's own operators run it.
+"""Backfills: the same topology over history, read by Spark and run by the worker's operators.
 
-Owns jobs (what is read, by which topology, how far each task is), the order of records and of
-sub-topologies, what a task on an executor does, and the cutover to live workers. The only importer
-of pyspark; what runs on executors needs none of it but the iterator of batches.
+Owns jobs (input, topology, progress of each task), the order of records and of sub-topologies, the
+work of a task on an executor, and the cutover to live workers. The only importer of pyspark; code
+on executors needs of it only the iterator of batches.
 
-It refuses to guess: a job's range, files and topology are fixed when it starts, and one that
-differs later is another job. It writes nothing but through transactional producers whose ids
-belong to the job's tasks, never to an attempt, and through claims of the database.
+A job's range, files and topology are fixed when it starts; different ones require another job. A
+backfill writes only through transactional producers, whose ids belong to the job's tasks and never
+to an attempt, and through claims in the database.
 """
 
 from eosframework.backfill.api import Backfill

@@ -1,11 +1,11 @@
-"""A backfill from Python: in a notebook, under spark-submit, or behind the command line."""
+"""The Python API of backfills: for notebooks, spark-submit and the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.request import FileRequest, Request
 from eosframework.config import Settings, load_settings
 from eosframework.errors import ConfigurationError
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
 
     from eosframework.backfill.job.job_entry import PinnedFile
 
-Shown = Callable[[JobState], object]
-"""Told how far a job is, about once a second."""
+OnProgress = Callable[[JobState], object]
+"""Called with the job's progress about once a second."""
 
 
 class Backfill:
-    """Runs a topology over a closed range of history, exactly once, however often it is started.
+    """Runs a topology over a closed range of history exactly once, however often it is started.
 
     Args:
-        app: a `Topology`, or what names one as on the command line.
-        job: name of the job; the same name goes on where it was.
-        start: where ranges begin: `beginning`, a time, `TOPIC=WHERE` or `TOPIC[N]=OFFSET`; later
-            ones overrule earlier ones. Default: the beginning.
-        end: where they end, likewise. Default: the end of each topic when the job starts.
-        source: files that stand for topics, each `TOPIC=FORMAT:PATH`.
-        live_from: where live workers are to begin in topics for which files stand.
-        suffix: behind the names of all that is written, to compare it with what is there.
+        app: a `Topology`, or its name as on the command line.
+        job: name of the job; a job of the same name resumes.
+        start: begins of ranges: `beginning`, a time, `TOPIC=WHERE` or `TOPIC[N]=OFFSET`; later ones
+            override earlier ones. Default: the beginning.
+        end: ends of ranges, likewise. Default: the end of each topic when the job starts.
+        source: files that replace topics, each `TOPIC=FORMAT:PATH`.
+        live_from: start of live workers in topics replaced by files.
+        suffix: appended to the names of all topics and tables written, to compare them with the
+            live ones.
         settings: of the application; None: from the environment.
 
     Raises:
-        TopologyError: the topology cannot be loaded, or does not hold together.
-        ConfigurationError: a setting or an argument cannot be used.
+        TopologyError: the topology cannot be loaded, or is inconsistent.
+        ConfigurationError: a setting or an argument is invalid.
     """
 
     def __init__(
@@ -67,27 +68,27 @@ class Backfill:
             tuple(live_from),
             () if suffix is None else (suffix,),
         )
-        _ = self.request.files  # refused before Spark is started
+        _ = self.request.files  # invalid sources are refused before Spark starts
 
     def run(
         self,
         spark: SparkSession | None = None,
-        shown: Shown | None = None,
+        on_progress: OnProgress | None = None,
         options: Mapping[str, str] | None = None,
     ) -> JobState:
-        """Run what is left of the job.
+        """Run the rest of the job.
 
         Args:
-            spark: a session that has the Kafka connector, as `spark_session` gives; None: the
-                active one, else one on this machine. It stays as it is, and open.
-            shown: told how far the job is.
-            options: for Spark's Kafka client, `kafka.NAME` as Java calls it, before what follows
-                from the settings.
+            spark: a session with the Kafka connector, such as from `spark_session`; None: the
+                active one, else a new one on this machine. It stays unchanged and open.
+            on_progress: called with the job's progress.
+            options: for Spark's Kafka client, `kafka.NAME` with the name in Java; they override the
+                settings.
 
         Raises:
             StartRefused: a worker could not start either, or the application has state already.
-            ConfigurationError: the range cannot be had, the job was started with another one, or
-                the session or its executors lack something.
+            ConfigurationError: the range is not available, the job was started with another one, or
+                the session or its executors lack a requirement.
             RunError: a record cannot be processed, or Spark gave up; the job can be started again.
         """
         from eosframework.backfill.driver.job_start import start
@@ -105,7 +106,7 @@ class Backfill:
         require_executors(session)
         admin = ClusterAdmin(self.settings.kafka)
         started = start(self.graph, self.settings, self.job, self.request, admin, pinned)
-        return run_stages(session, started, shown or _silent, options or {})
+        return run_stages(session, started, on_progress or _silent, options or {})
 
 
 def _silent(_: JobState) -> None:
@@ -113,29 +114,29 @@ def _silent(_: JobState) -> None:
 
 
 def graph_of(app: str | Topology, suffix: str | None = None) -> Graph:
-    """Return the graph of what a job runs.
+    """Return the graph that a job runs.
 
     Raises:
-        TopologyError: the topology cannot be loaded, or does not hold together.
-        ConfigurationError: the suffix cannot be part of names.
+        TopologyError: the topology cannot be loaded, or is inconsistent.
+        ConfigurationError: the suffix is invalid in names.
     """
     loaded = load_app(app) if isinstance(app, str) else app.loaded()
     return without_retries(resolve(loaded if suffix is None else renamed(loaded, suffix)))
 
 
 def spark_options(assignments: Sequence[str]) -> dict[str, str]:
-    """Return Spark's settings, and those of its Kafka client, out of KEY=VALUE.
+    """Parse KEY=VALUE options of Spark and of its Kafka client.
 
     Raises:
-        ConfigurationError: one is not of that form.
+        ConfigurationError: an option has another form.
     """
     options: dict[str, str] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith(("spark.", "kafka.")):
             raise ConfigurationError(
-                f"--spark {text!r} is no setting of Spark; expected spark.NAME=VALUE, for example "
-                f"spark.executor.memory=2g, or kafka.NAME=VALUE for its Kafka client"
+                f"--spark {text!r} is not a setting of Spark; expected spark.NAME=VALUE, for "
+                f"example spark.executor.memory=2g, or kafka.NAME=VALUE for its Kafka client"
             )
         options[name] = value
     return options

@@ -1,7 +1,7 @@
-"""A topology's operators on a DataFrame, for those who want its functions and no job.
+"""A topology's operators on a DataFrame, without a job.
 
-Nothing is written and nothing is exactly-once here: rows go in, and what the topology would send
-comes out, as rows. Whoever writes them decides what that is worth.
+Nothing is written and no guarantee applies: rows go in, and the topology's outputs come out as
+rows. The caller decides how to write them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTPUT_SCHEMA = (
     "topic string, key binary, value binary, timestamp bigint, "
     "headers array<struct<key: string, value: binary>>"
 )
-"""What Spark's Kafka sink takes, and the event time in milliseconds since the epoch."""
+"""Columns of Spark's Kafka sink, and the event time in milliseconds since the epoch."""
 
 _OPTIONAL = {
     "key": "CAST(NULL AS BINARY)",
@@ -44,19 +44,18 @@ _OPTIONAL = {
 
 
 def outputs_of(app: str | Topology, rows: DataFrame, topic: str | None = None) -> DataFrame:
-    """Return what a topology sends for rows of one of its source topics (`OUTPUT_SCHEMA`).
+    """Return a topology's outputs for rows of one of its source topics (`OUTPUT_SCHEMA`).
 
     Args:
-        app: a `Topology`, or what names one as on the command line.
-        rows: with a column `value` of bytes, and of `key`, `timestamp`, `headers`, `topic`,
-            `partition` and `offset` those that the functions look at, as Spark's Kafka source
-            gives them.
-        topic: which of the source topics they are of; None: the topology has only one.
+        app: a `Topology`, or its name as on the command line.
+        rows: with a column `value` of bytes, and those of `key`, `timestamp`, `headers`, `topic`,
+            `partition` and `offset` that the functions use, as in Spark's Kafka source.
+        topic: the source topic of the rows; None: the topology has only one.
 
     Raises:
-        TopologyError: the topology cannot be loaded, or does not hold together.
-        ConfigurationError: it reads no such topic, or something in it needs records in the order
-            of a task and what it remembers of them; names the step.
+        TopologyError: the topology cannot be loaded, or is inconsistent.
+        ConfigurationError: it does not read the topic, or a step is stateful and needs the records
+            of a task in order; names the step.
     """
     graph = graph_of(app)
     part, read = _part_of(graph, topic)

@@ -10,7 +10,7 @@ from eosframework.cli.options import AppArgument, ConfigOption, JobOption, JsonO
 from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
-    from eosframework.backfill.cutover.cutover_steps import CutOver
+    from eosframework.backfill.cutover.cutover_steps import CutoverResult
 
 
 def cutover(
@@ -56,7 +56,7 @@ def cutover(
         typer.echo("\n".join(_lines(opened.graph.application, job, done)))
 
 
-def _report(application: str, job: str, done: CutOver) -> dict[str, Any]:
+def _report(application: str, job: str, done: CutoverResult) -> dict[str, Any]:
     return {
         "application": application,
         "job": job,
@@ -72,7 +72,7 @@ def _report(application: str, job: str, done: CutOver) -> dict[str, Any]:
     }
 
 
-def _lines(application: str, job: str, done: CutOver) -> list[str]:
+def _lines(application: str, job: str, done: CutoverResult) -> list[str]:
     from datetime import UTC, datetime
 
     if done.was_before:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from eosframework.backfill.diff.job_diff import Diff
-    from eosframework.backfill.diff.record_identity import By
+    from eosframework.backfill.diff.record_identity import CompareBy
     from eosframework.backfill.diff.topic_diff import Place, TopicDifference
 
 VALUE_CHARACTERS = 200
@@ -84,8 +84,8 @@ def diff(
     cleaning_up()
     from eosframework.backfill.api import spark_options
     from eosframework.backfill.diff.job_diff import compare, lazy_session
-    from eosframework.backfill.diff.record_identity import By
-    from eosframework.backfill.diff.topic_diff import How
+    from eosframework.backfill.diff.record_identity import CompareBy
+    from eosframework.backfill.diff.topic_diff import DiffOptions
     from eosframework.backfill.spark.preflight import check_packages
     from eosframework.config import load_settings
     from eosframework.process.logs import configure_logs
@@ -96,8 +96,8 @@ def diff(
     app = load_app(app_name)
     options = spark_options(spark or ())
     check_packages()
-    by = By.LAST if last else None
-    how = How(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
+    by = CompareBy.LAST if last else None
+    how = DiffOptions(by=by, headers=headers, limit=limit, topics=_topics_by(compare_by or ()))
     with lazy_session(master, options) as session:
         found = compare(session, app, settings, job, suffix, how, where=where, options=options)
     if as_json:
@@ -109,19 +109,19 @@ def diff(
     return 0 if found.is_equal else 2
 
 
-def _topics_by(given: Sequence[str]) -> dict[str, By]:
-    from eosframework.backfill.diff.record_identity import By
+def _topics_by(given: Sequence[str]) -> dict[str, CompareBy]:
+    from eosframework.backfill.diff.record_identity import CompareBy
     from eosframework.errors import ConfigurationError
 
-    chosen: dict[str, By] = {}
+    chosen: dict[str, CompareBy] = {}
     for text in given:
         topic, _, how = text.rpartition("=")
-        if not topic or how not in tuple(By):
+        if not topic or how not in tuple(CompareBy):
             raise ConfigurationError(
-                f"--compare {text!r} is not TOPIC=HOW with {' or '.join(By)}, for example "
+                f"--compare {text!r} is not TOPIC=HOW with {' or '.join(CompareBy)}, for example "
                 f"--compare orders.totals=last"
             )
-        chosen[topic] = By(how)
+        chosen[topic] = CompareBy(how)
     return chosen
 
 
@@ -146,7 +146,7 @@ def _report(found: Diff) -> dict[str, Any]:
                         "count_live": difference.counts[0],
                         "count_beside": difference.counts[1],
                         "live": _place(difference.live),
-                        "beside": _place(difference.beside),
+                        "beside": _place(difference.suffixed),
                     }
                     for difference in one.differences
                 ],
@@ -217,7 +217,7 @@ def _difference(difference: TopicDifference) -> Iterator[str]:
     key = "without key" if difference.key is None else f"key {_short(difference.key)}"
     counts = difference.counts
     yield f"  {key}: {counts[0]} live, {counts[1]} beside"
-    for side, place in (("live", difference.live), ("beside", difference.beside)):
+    for side, place in (("live", difference.live), ("beside", difference.suffixed)):
         if place is not None:
             yield (
                 f"    {side} [{place.partition}]@{place.offset} at {_moment(place.timestamp)}: "

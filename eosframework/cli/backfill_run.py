@@ -18,7 +18,7 @@ from eosframework.cli.options import (
 from eosframework.process.interrupts import cleaning_up, leaves
 
 if TYPE_CHECKING:
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
 
 
 FromOption = Annotated[
@@ -90,7 +90,7 @@ def run(
     """
     cleaning_up()
     from eosframework.backfill.api import Backfill, spark_options
-    from eosframework.backfill.job.progress_display import Shown
+    from eosframework.backfill.job.progress_display import ProgressDisplay
     from eosframework.backfill.spark.jvm import quiet_bridge, quiet_server, stop_session
     from eosframework.backfill.spark.spark_session import spark_session
     from eosframework.config import load_settings
@@ -114,8 +114,8 @@ def run(
     quiet_server(session)
     try:
         leaves("what its tasks have committed stays; run the same command again, and it resumes")
-        with Shown(backfill.graph) as shown:
-            state = backfill.run(session, shown.update, options)
+        with ProgressDisplay(backfill.graph) as on_progress:
+            state = backfill.run(session, on_progress.update, options)
     finally:
         stop_session(session)
     _tell(state, as_json=as_json)

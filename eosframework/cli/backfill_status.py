@@ -15,7 +15,7 @@ from eosframework.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
     from eosframework.backfill.job.job_status import JobStatus
     from eosframework.cli.cluster import OpenedApplication
 
@@ -58,12 +58,12 @@ def _list(opened: OpenedApplication, as_json: bool) -> None:
     import time
 
     from eosframework.backfill.job.job_log import job_states
-    from eosframework.backfill.job.job_status import Watching
+    from eosframework.backfill.job.job_status import StatusTracker
     from eosframework.backfill.job.progress_display import headline
 
     now = time.time()
     states = job_states(opened.graph.application, opened.settings.kafka, opened.admin)
-    found = [Watching(opened.graph).look(state, now) for state in states]
+    found = [StatusTracker(opened.graph).look(state, now) for state in states]
     if as_json:
         report = {
             "application": opened.graph.application,
@@ -84,10 +84,10 @@ def _show(opened: OpenedApplication, job: str, as_json: bool) -> None:
 
     from rich.console import Console
 
-    from eosframework.backfill.job.job_status import Watching
+    from eosframework.backfill.job.job_status import StatusTracker
     from eosframework.backfill.job.progress_display import drawn
 
-    found = Watching(opened.graph).look(_read(opened, job), time.time())
+    found = StatusTracker(opened.graph).look(_read(opened, job), time.time())
     if as_json:
         _print({"application": opened.graph.application, **_report(found)})
     else:
@@ -99,10 +99,10 @@ def _watch(opened: OpenedApplication, job: str) -> None:
 
     from rich.console import Console
 
-    from eosframework.backfill.job.progress_display import Shown, drawn, headline
+    from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
 
     console = Console()
-    with Shown(opened.graph, console) as shown:
+    with ProgressDisplay(opened.graph, console) as shown:
         found = shown.update(_read(opened, job))
         if not console.is_terminal:
             console.print(headline(found), soft_wrap=True)

@@ -20,7 +20,7 @@ from eosframework.process.interrupts import leaves
 
 if TYPE_CHECKING:
     from eosframework.cli.cluster import OpenedApplication
-    from eosframework.operations.dead_letters import Choice, Group, Letters, Survey
+    from eosframework.operations.dead_letters import Choice, DeadLetters, Group, ReplayPlan
 
 commands = typer.Typer(
     help="Records that could not be processed: what there are, and their way through the topology "
@@ -96,10 +96,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print one dead letter: the record, where it came from, and why it failed."""
-    from eosframework.operations.dead_letters import LetterPlace
-    from eosframework.operations.dead_letters.presentation import shown
+    from eosframework.operations.dead_letters import DeadLetterPlace
+    from eosframework.operations.dead_letters.dead_letter import shown
 
-    wanted = LetterPlace.parse(place)
+    wanted = DeadLetterPlace.parse(place)
     opened, letters = _opened(app_name, config, assignments)
     letter = letters.find(wanted)
     marks = _marked(opened, letters).get(letter.partition)
@@ -143,15 +143,15 @@ def replay(
     A record and the mark that it was replayed are one transaction, so a replay that was killed is
     simply started again. Workers process the records; they may run meanwhile, or be started later.
     """
+    from eosframework.operations.dead_letters import plan_replay, targets
     from eosframework.operations.dead_letters import replay as send
-    from eosframework.operations.dead_letters import survey, targets
     from eosframework.process.logs import configure_logs
 
     choice = _choice(topic, error, offsets, since, everything=everything)
     opened, letters = _opened(app_name, config, assignments)
     choice.refuse_unknown_topics(letters.topics)
     routes = targets(opened.graph)
-    found = survey(letters, choice, routes, _marked(opened, letters))
+    found = plan_replay(letters, choice, routes, _marked(opened, letters))
     if not into_source:
         found.refuse_shared()
     done = 0
@@ -169,17 +169,17 @@ def replay(
 
 def _opened(
     app_name: str, config: Any, assignments: list[str] | None
-) -> tuple[OpenedApplication, Letters]:
+) -> tuple[OpenedApplication, DeadLetters]:
     from eosframework.cli.cluster import open_application
-    from eosframework.operations.dead_letters import Letters
+    from eosframework.operations.dead_letters import DeadLetters
     from eosframework.topology.graph.walk import dead_letter_topics
 
     opened = open_application(app_name, config, assignments)
     topics = dead_letter_topics(opened.graph)
-    return opened, Letters(topics, opened.settings.kafka, opened.admin)
+    return opened, DeadLetters(topics, opened.settings.kafka, opened.admin)
 
 
-def _marked(opened: OpenedApplication, letters: Letters) -> Any:
+def _marked(opened: OpenedApplication, letters: DeadLetters) -> Any:
     from eosframework.operations.dead_letters import marks_of
 
     marks = marks_of(opened.graph.application, opened.settings, opened.admin)
@@ -195,9 +195,9 @@ def _choice(
     everything: bool,
 ) -> Choice:
     from eosframework.errors import ConfigurationError
-    from eosframework.operations.dead_letters import Choice, LetterPlace, moment_of
+    from eosframework.operations.dead_letters import Choice, DeadLetterPlace, moment_of
 
-    places = tuple(LetterPlace.parse(text) for text in offsets or ())
+    places = tuple(DeadLetterPlace.parse(text) for text in offsets or ())
     since_ms = None if since is None else moment_of(since)
     choice = Choice(topic=topic, error=error, places=places, since_ms=since_ms)
     if choice.is_all != everything:
@@ -208,7 +208,7 @@ def _choice(
     return choice
 
 
-def _agreed(found: Survey) -> bool:
+def _agreed(found: ReplayPlan) -> bool:
     """Show what would be done, and ask.
 
     Raises:
@@ -245,7 +245,9 @@ def _group_lines(group: Group) -> list[str]:
     return [*lines, f"  {when}for example {group.example.place}"]
 
 
-def _replay_data(application: str, found: Survey, done: int, *, dry_run: bool) -> dict[str, Any]:
+def _replay_data(
+    application: str, found: ReplayPlan, done: int, *, dry_run: bool
+) -> dict[str, Any]:
     return {
         "application": application,
         "dry_run": dry_run,
@@ -253,11 +255,11 @@ def _replay_data(application: str, found: Survey, done: int, *, dry_run: bool) -
         "replayed": done,
         "replayed_before": found.already,
         "into": {target.topic: count for target, count in found.by_topic},
-        "left_out": dict(found.homeless),
+        "left_out": dict(found.unread_topics),
     }
 
 
-def _replay_lines(found: Survey, done: int, *, dry_run: bool) -> list[str]:
+def _replay_lines(found: ReplayPlan, done: int, *, dry_run: bool) -> list[str]:
     verb = "would be replayed" if dry_run else "chosen"
     lines = [f"{found.total:,} dead letters {verb}, {found.already:,} were replayed before"]
     lines += [
@@ -266,7 +268,7 @@ def _replay_lines(found: Survey, done: int, *, dry_run: bool) -> list[str]:
     ]
     lines += [
         f"  {count:,} of {topic} are left out: no input of the topology"
-        for topic, count in sorted(found.homeless.items())
+        for topic, count in sorted(found.unread_topics.items())
     ]
     if not dry_run:
         lines.append(f"{done:,} replayed")

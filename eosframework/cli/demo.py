@@ -35,7 +35,7 @@ def demo(
     import orjson
     from rich.console import Console
 
-    from eosframework.demo.run import Plan, run_demo
+    from eosframework.demo.flights_demo import Plan, run_demo
 
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     plan = Plan(kills, rate, seed, flights, keep)

@@ -49,7 +49,7 @@ def demo_backfill(
     from rich.console import Console
 
     from eosframework.demo.history.archive import Span
-    from eosframework.demo.history.run import Plan, run_backfill_demo
+    from eosframework.demo.history.backfill_demo import Plan, run_backfill_demo
 
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     span = Span(*(moment.replace(tzinfo=UTC) for moment in (since, cutover, until)))

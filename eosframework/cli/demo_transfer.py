@@ -35,7 +35,7 @@ def demo_transfer(
     import orjson
     from rich.console import Console
 
-    from eosframework.demo.banks.run import Plan, run_transfers
+    from eosframework.demo.banks.transfer_demo import Plan, run_transfers
 
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     plan = Plan(seconds * rate, rate, kills, seed, keep)

@@ -102,11 +102,11 @@ def _print(report: Report, application: str) -> None:
     table.add_column("found", ratio=2)
     table.add_column("expected, and how to get there", ratio=3)
     for finding in report.findings:
-        mend = finding.mend.replace(" APP", f" {application}")
+        fix = finding.fix.replace(" APP", f" {application}")
         table.add_row(
             f"{finding.severity}\n{finding.check}",
             f"{finding.about}: {finding.found}",
-            f"{finding.expected}\n{finding.why}\n-> {mend}",
+            f"{finding.expected}\n{finding.why}\n-> {fix}",
         )
     width = max(shutil.get_terminal_size().columns, 120)
     Console(width=width, highlight=False, markup=False).print(table)
@@ -122,6 +122,6 @@ def markdown() -> str:
     lines += ["", "## Checks", "", "| check | severity | expected | otherwise | mended by |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for check in CHECKS:
-        cells: list[Any] = [f"`{check.id}`", check.severity, check.expected, check.why, check.mend]
+        cells: list[Any] = [f"`{check.id}`", check.severity, check.expected, check.why, check.fix]
         lines.append(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |")
     return _HEAD + "\n".join(lines) + "\n" + _NOTES

@@ -1,6 +1,6 @@
-"""The demos: real data and real money through declared topologies while all of it is killed.
+"""The demos: real data through declared topologies while processes are killed.
 
-`run` is the flights demo, `banks` the transfer demo. What they run is in `examples/flights` and
-`examples/transfer`, which the wheel carries as `eosframework/demo/flights` and
-`eosframework/demo/transfer`: there is one copy, and it is what a user would write.
+`flights_demo`, `banks/transfer_demo` and `history/backfill_demo` run on one `stage`. Their
+topologies are `examples/flights` and `examples/transfer`, which the wheel contains as
+`eosframework/demo/flights` and `eosframework/demo/transfer`: one copy, as a user would write it.
 """

@@ -1,4 +1,4 @@
-"""Where the demos' examples are, in a checkout and in an installed package."""
+"""Locations of the demos' examples, in a checkout and in an installed package."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PLACES = (_PACKAGE, _PACKAGE.parent.parent / "examples")
 
 
 def example_file(example: str, name: str) -> Path:
-    """Return a file of an example; what it names is beside it.
+    """Return a file of an example; related files are in the same directory.
 
     Raises:
-        ConfigurationError: the installation is not complete.
+        ConfigurationError: the installation is incomplete.
     """
     for place in _PLACES:
         if (file := place / example / name).is_file():

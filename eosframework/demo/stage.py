@@ -1,17 +1,26 @@
-"""What every demo stands on: a real broker in a directory of its own, and a way to stop."""
+"""The common frame of the demos: servers in a directory, kills, waits, a verdict, an orderly stop.
+
+A demo opens a stage, starts more servers on it, reports its kills to it and ends with `conclude`.
+"""
 
 from __future__ import annotations
 
+import signal
 import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
 
 from eosframework.config import KafkaSettings
-from eosframework.demo.stopping import Stopping
+from eosframework.demo.kills import Kill
 from eosframework.demo.story import Story
-from eosframework.embedded import KafkaCluster, start_kafka
+from eosframework.embedded import KafkaCluster, PostgresServer, start_kafka, start_postgres
+from eosframework.errors import RunError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 
 PARTITIONS = 4
@@ -25,87 +34,233 @@ BROKER = {
 """- log.retention.ms, log.roll.ms: the flights are of 2013, older than any retention.
 - the internal topics: few partitions are made quickly."""
 
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """Ctrl-C and SIGTERM, noticed only between two steps.
+
+    librdkafka loses an exception that a signal handler raises while it serves callbacks.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Record SIGINT and SIGTERM during the block."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._asked = True
+
+        before = [signal.signal(number, ask) for number in _STOP_SIGNALS]
+        try:
+            yield
+        finally:
+            for number, handler in zip(_STOP_SIGNALS, before, strict=True):
+                signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Return if no request to stop came.
+
+        Raises:
+            KeyboardInterrupt: one came.
+        """
+        if self._asked:
+            raise KeyboardInterrupt
+
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where a demo takes place.
+class Outcome:
+    """The result of a demo.
 
     Args:
-        directory: takes data and logs.
-        keep: servers stay up behind it.
-        stopping: whether somebody asked to stop.
-        cleanup: what is to be done in the end, last first.
+        counts: numbers of its verdict by name.
+        is_right: the verdict found no fault.
+        deaths_seen: kills with an observed effect.
+    """
+
+    counts: Mapping[str, int]
+    is_right: bool
+    planned_kills: int
+    kills: int
+    deaths_seen: int
+    seconds: float
+
+    @property
+    def proves_enough(self) -> bool:
+        """True if all planned kills were done and had an effect."""
+        return self.planned_kills == self.kills == self.deaths_seen
+
+    @property
+    def good(self) -> bool:
+        """True if the verdict found no fault in spite of all kills."""
+        return self.is_right and self.proves_enough
+
+    def as_data(self) -> dict[str, int | float]:
+        """Return the last line of the demo."""
+        return {**self.counts, "kills": self.kills, "seconds": round(self.seconds, 1)}
+
+
+@dataclass(slots=True)
+class Stage:
+    """The environment of a demo.
+
+    Args:
+        directory: of data and logs.
+        keep: servers outlive the demo.
+        planned_kills: number of processes to kill.
+        check: raises KeyboardInterrupt after SIGINT or SIGTERM.
+        cleanup: actions at the end, last first.
     """
 
     story: Story
     directory: Path
     keep: bool
-    cluster: KafkaCluster
-    stopping: Stopping
+    planned_kills: int
+    check: Callable[[], None]
     cleanup: ExitStack
-
-    @property
-    def settings(self) -> KafkaSettings:
-        """How to reach the broker."""
-        return KafkaSettings(bootstrap_servers=self.cluster.bootstrap_servers)
+    kills: int = 0
 
     def start_kafka(self, name: str) -> KafkaCluster:
-        """Start another broker, with the same life as the first.
+        """Start a broker that ends with the demo unless kept.
 
         Raises:
             ComponentFailed: it did not start.
         """
-        return _start_kafka(self.directory / name, self.story, self.cleanup, keep=self.keep)
+        place = self.directory / name
+        cluster = start_kafka(place, properties=BROKER, fast_start=True, detached=self.keep)
+        address = f"the broker at {cluster.bootstrap_servers}"
+        self._end_later(cluster.kill, address, "broker", cluster.data_dir)
+        self.story.say(f"Kafka is up at {cluster.bootstrap_servers}")
+        self.check()
+        return cluster
 
-    def create_topics(self, topics: list[str]) -> None:
-        """Create topics, and say so."""
+    def start_postgres(self, name: str) -> PostgresServer:
+        """Start a database that ends with the demo unless kept.
+
+        Raises:
+            ComponentFailed: it did not start.
+        """
+        server = start_postgres(self.directory / name, detached=self.keep)
+        self._end_later(server.kill, f"database {name}", "database", server.data_dir)
+        self.check()
+        return server
+
+    def create_topics(self, cluster: KafkaCluster, topics: list[str]) -> KafkaSettings:
+        """Create topics, report it, and return the connection to the broker."""
+        settings = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers)
         wanted = [TopicToCreate(topic, PARTITIONS) for topic in topics]
-        ClusterAdmin(self.settings).create_topics(wanted)
+        ClusterAdmin(settings).create_topics(wanted)
         self.story.say(f"topics with {PARTITIONS} partitions each: {', '.join(topics)}")
+        return settings
+
+    def record_kill(self, kill: Kill | None) -> None:
+        """Count and report a kill; None: there was no victim at work."""
+        if kill is not None:
+            self.kills += 1
+            self.story.say(f"kill {self.kills} of {self.planned_kills}: {kill}", style="red")
+
+    def pause(self, seconds: float) -> None:
+        """Sleep between two steps."""
+        time.sleep(seconds)
+        self.check()
+
+    def wait(
+        self,
+        done: Callable[[], bool],
+        look: Callable[[], object],
+        *,
+        seconds: float,
+        pause_seconds: float,
+        late: Callable[[], str],
+    ) -> None:
+        """Wait for a condition.
+
+        Args:
+            done: the condition.
+            look: called between two checks of it.
+            seconds: longest wait.
+            pause_seconds: between two checks.
+            late: describes the failure, and names the log.
+
+        Raises:
+            RunError: the wait took too long.
+        """
+        deadline = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > deadline:
+                raise RunError(f"{late()} (--keep leaves it there)")
+            self.pause(pause_seconds)
+            look()
+
+    def conclude(
+        self, counts: Mapping[str, int], *, is_right: bool, deaths_seen: int, good: str, bad: str
+    ) -> Outcome:
+        """Report the verdict and return the outcome.
+
+        Args:
+            counts: numbers of the verdict by name.
+            is_right: it found no fault.
+            deaths_seen: kills with an observed effect.
+            good: last line of a good outcome.
+            bad: last line after a fault.
+        """
+        outcome = Outcome(
+            counts, is_right, self.planned_kills, self.kills, deaths_seen, self.story.seconds
+        )
+        if not outcome.proves_enough:
+            self.story.say(
+                f"{outcome.planned_kills} kills were planned, {outcome.kills} done and "
+                f"{outcome.deaths_seen} seen: this run proves too little"
+            )
+        if outcome.good:
+            self.story.say(good, style="green")
+        elif not is_right:
+            self.story.say(bad, style="bold red")
+        return outcome
+
+    def _end_later(
+        self, kill: Callable[[], None], what: str, command: str, data_dir: object
+    ) -> None:
+        if not self.keep:
+            self.cleanup.callback(kill)
+            return
+
+        def say() -> None:
+            self.story.plain(f"{what} stays up; where it is, and how to stop it:")
+            self.story.plain(f"  eosframework {command} status --data-dir {data_dir}")
+            self.story.plain(f"  eosframework {command} down --data-dir {data_dir}")
+
+        self.cleanup.callback(say)
 
 
 @contextmanager
-def open_stage(story: Story, title: str, *, keep: bool) -> Generator[Stage]:
-    """Start a broker for the length of the block; nothing is left running, however it ends.
+def open_stage(console: Console, title: str, *, planned_kills: int, keep: bool) -> Generator[Stage]:
+    """Prepare a demo; after the block no process is left running, whatever the outcome.
 
     Args:
-        story: where it is told.
-        title: what the demo is about.
-        keep: leave the broker up, and say how to stop it.
+        console: output of the demo.
+        title: of the demo.
+        planned_kills: number of processes to kill.
+        keep: leave servers running, and print the commands that stop them.
 
     Raises:
-        ComponentFailed: the broker did not start.
         KeyboardInterrupt: SIGINT or SIGTERM came; everything has been stopped.
     """
+    story = Story(console)
     try:
         stopping = Stopping()
         with stopping.watched(), ExitStack() as cleanup:
             directory = _directory(cleanup, keep=keep)
             story.title(title)
-            cluster = _start_kafka(directory / "kafka", story, cleanup, keep=keep)
-            stopping.check()
-            yield Stage(story, directory, keep, cluster, stopping, cleanup)
+            yield Stage(story, directory, keep, planned_kills, stopping.check, cleanup)
     except KeyboardInterrupt:
-        story.say("stopped before the end; the workers are gone")
+        story.say("stopped before the end; all processes have ended")
         raise
-
-
-def _start_kafka(place: Path, story: Story, cleanup: ExitStack, *, keep: bool) -> KafkaCluster:
-    cluster = start_kafka(place, properties=BROKER, fast_start=True, detached=keep)
-    if keep:
-        cleanup.callback(_say_how_to_go_on, story, cluster)
-    else:
-        cleanup.callback(cluster.kill)
-    story.say(f"Kafka is up at {cluster.bootstrap_servers}")
-    return cluster
 
 
 def _directory(cleanup: ExitStack, *, keep: bool) -> Path:
     if keep:
         return Path(tempfile.mkdtemp(prefix="eos-demo-"))
     return Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="eos-demo-")))
-
-
-def _say_how_to_go_on(story: Story, cluster: KafkaCluster) -> None:
-    story.plain(f"the broker stays up at {cluster.bootstrap_servers}; stop it with")
-    story.plain(f"  eosframework broker down --data-dir {cluster.data_dir}")

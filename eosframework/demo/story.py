@@ -1,4 +1,4 @@
-"""How the demo tells what happens: bars on a terminal, a line now and then elsewhere."""
+"""The output of a demo: progress bars on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_SECONDS = 10.0
 
 
 class Story:
-    """Says one thing after the other, with the seconds since the beginning."""
+    """Prints events, with the seconds since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -22,15 +22,15 @@ class Story:
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def title(self, text: str) -> None:
-        """Say what this is about."""
+        """Print the title."""
         self._console.print(f"[bold]{text}[/bold]", highlight=False)
 
     def say(self, text: str, style: str = "") -> None:
-        """Say what happened."""
+        """Print an event."""
         self._console.print(
             f"[dim]{self.seconds:6.1f} s[/dim]  {text}",
             style=style,
@@ -39,21 +39,21 @@ class Story:
         )
 
     def plain(self, text: str = "") -> None:
-        """Say something without the time."""
+        """Print text without the time."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def bars(self, total: int, *names: str) -> Bars:
-        """Return the bars of a run over `total` records, to be used as a context.
+        """Return the bars of a run over `total` records, a context manager.
 
         Args:
-            total: how many records there are.
-            names: what is counted.
+            total: number of records.
+            names: names of the counters.
         """
         return Bars(self, self._console, total, names)
 
 
 class Bars:
-    """How far each stage of a run is."""
+    """The progress of each stage of a run."""
 
     def __init__(self, story: Story, console: Console, total: int, names: Sequence[str]) -> None:
         self._story = story
@@ -81,7 +81,7 @@ class Bars:
         self._progress.stop()
 
     def show(self, *counts: int) -> None:
-        """Draw, or say it in a line if the last one is old enough.
+        """Draw, or print a line if the last one is old enough.
 
         Args:
             counts: one for each name.

@@ -1,12 +1,10 @@
-"""A `read_committed` reader that runs all the time, while transactions abort around it.
+"""The witness: a `read_committed` reader that runs all the time, while transactions abort.
 
-What it saw when everything happened must be what a reader sees in the end: record for record,
-at the same offsets.
+It must have seen the same records at the same offsets as a reader at the end.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,9 +13,9 @@ from hashlib import blake2b
 from typing import Any
 
 from eosframework.config import KafkaSettings
-from eosframework.errors import EosError
+from eosframework.demo.background import Background
 from eosframework.kafka.consumer.range_reader import Ranges, follow, read_ranges
-from eosframework.operations.audit.digest import digest_of
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.ports import Message
 from eosframework.records import TopicPartition
 
@@ -26,14 +24,14 @@ FINISH_SECONDS = 20.0
 
 @dataclass(slots=True)
 class Seen:
-    """What was read of one partition: how much, how far, and a fingerprint of all of it."""
+    """The records read from one partition: number, last offset, and a fingerprint."""
 
     records: int = 0
     last_offset: int = -1
     chain: Any = field(default_factory=lambda: blake2b(digest_size=16))
 
     def add(self, topic: str, messages: Sequence[Message]) -> None:
-        """Take the next messages of the partition."""
+        """Add the next messages of the partition."""
         for message in messages:
             digest = digest_of(
                 topic,
@@ -48,41 +46,29 @@ class Seen:
 
     @property
     def fingerprint(self) -> tuple[int, int, bytes]:
-        """The same exactly for the same records at the same offsets."""
+        """Equal for equal records at equal offsets."""
         return self.records, self.last_offset, self.chain.digest()
 
 
-class Witness:
-    """Reads partitions on a thread of its own from `start` to `finish`."""
+class Witness(Background):
+    """Reads partitions on its own thread from `start` to `stop`."""
 
     def __init__(self, settings: KafkaSettings, partitions: Iterable[TopicPartition]) -> None:
+        super().__init__("eos-witness", [self._follow])
         self._settings = settings
         self._seen = {partition: Seen() for partition in partitions}
-        self._stop = threading.Event()
-        self._error: EosError | None = None
-        self._thread = threading.Thread(target=self._run, name="eos-witness", daemon=True)
 
     @property
     def records(self) -> int:
-        """How many records were seen so far."""
+        """Number of records seen so far."""
         return sum(seen.records for seen in self._seen.values())
 
     def records_by_topic(self) -> dict[str, int]:
-        """Return how many records of each topic were seen so far."""
+        """Return the number of records seen so far, by topic."""
         counts: Counter[str] = Counter()
         for partition, seen in self._seen.items():
             counts[partition.topic] += seen.records
         return dict(counts)
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def differences(self, ends: Ranges) -> list[str]:
         """Read everything again from the start, and stop.
@@ -91,17 +77,16 @@ class Witness:
             ends: the whole of each partition.
 
         Returns:
-            One line for each partition that looked otherwise while it was written.
+            One line for each partition that differs from the records seen live.
         """
         final = {partition: Seen() for partition in self._seen}
         for partition, messages in read_ranges(self._settings, ends):
             final[partition].add(partition.topic, messages)
         deadline = time.monotonic() + FINISH_SECONDS
         while time.monotonic() < deadline and self._is_behind(final):
-            self._stop.wait(0.05)
+            self.stopping.wait(0.05)
         self.stop()
-        if self._error is not None:
-            raise self._error
+        self.require_running()
         return [
             f"{partition}: {seen.records:,} records up to offset {seen.last_offset} while it was "
             f"written, {final[partition].records:,} up to {final[partition].last_offset} now"
@@ -110,14 +95,11 @@ class Witness:
         ]
 
     def _is_behind(self, final: dict[TopicPartition, Seen]) -> bool:
-        return self._error is None and any(
+        return self.error is None and any(
             self._seen[partition].last_offset < seen.last_offset
             for partition, seen in final.items()
         )
 
-    def _run(self) -> None:
-        try:
-            for partition, messages in follow(self._settings, self._seen, self._stop.is_set):
-                self._seen[partition].add(partition.topic, messages)
-        except EosError as error:
-            self._error = error
+    def _follow(self) -> None:
+        for partition, messages in follow(self._settings, self._seen, self.stopping.is_set):
+            self._seen[partition].add(partition.topic, messages)

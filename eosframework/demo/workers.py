@@ -1,4 +1,4 @@
-"""The workers of a demo, under their supervisor, and what kills them."""
+"""The workers of a demo, under their supervisor, and their kills."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from eosframework.demo.services import Service
 from eosframework.errors import ComponentFailed
 
 AT_WORK_SECONDS = 0.5
-"""A process has had its tasks for at least as long when it is killed: it is in a transaction."""
+"""A victim has had its tasks for at least this long, so that it is in a transaction."""
 
 GONE_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Duty:
-    """A process, its tasks, and since when it has the last of them."""
+    """A process, its tasks, and the time of the last assignment."""
 
     pid: int
     tasks: dict[str, str] = field(default_factory=dict[str, str])
-    """What each is called, by transactional.id or by partition."""
+    """Displayed names, by transactional.id or by partition."""
     since: float = 0.0
 
     def take(self, name: str, task: str, timestamp: str) -> None:
-        """Note a task that it has from a log event's time on."""
+        """Add a task assigned at a log event's time."""
         self.tasks[name] = task
         self.since = datetime.fromisoformat(timestamp).timestamp()
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has had its tasks for long enough."""
+        """True once it has had its tasks for long enough."""
         return bool(self.tasks) and time.time() - self.since >= AT_WORK_SECONDS
 
 
 class Workers:
-    """`eosframework run-worker` with several processes; they end with this process, however.
+    """`eosframework run-worker` with several processes; they end with this process in any case.
 
     Args:
         topology: the topology's file.
-        bootstrap_servers: where its topics are.
-        processes: how many workers.
-        log_file: takes their log events, as JSON.
-        environment: settings that nobody else is to see.
+        bootstrap_servers: cluster of its topics.
+        processes: number of workers.
+        log_file: of their log events, as JSON.
+        environment: settings that must not appear in the command line.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Workers:
         self._supervisor = Service(name, arguments, log_file, environment)
 
     def require_running(self) -> None:
-        """Return if the supervisor runs.
+        """Check that the supervisor runs.
 
         Raises:
-            ComponentFailed: it ended; says with what, and its last words.
+            ComponentFailed: it ended; with its exit code and last log lines.
         """
         self._supervisor.require_running()
 
     def kill_one(self, chance: random.Random) -> Kill | None:
-        """SIGKILL a random worker that has tasks; None if none has tasks at the moment.
+        """SIGKILL a random worker with tasks; None if none has tasks at the moment.
 
         Raises:
             ComponentFailed: the signal did not end it.
@@ -103,12 +103,12 @@ class Workers:
         return Kill(victim.pid, f"worker {instance}", tasks)
 
     def are_at_work(self) -> bool:
-        """Tell whether some have tasks."""
+        """Return whether any worker has tasks."""
         self._read_log()
         return any(duty.is_at_work for duty in self._duties.values())
 
     def deaths_seen(self) -> int:
-        """How many workers the supervisor saw die by SIGKILL, as its log says."""
+        """Number of workers that the supervisor saw die by SIGKILL, by its log."""
         self._read_log()
         return self._deaths
 
@@ -116,12 +116,12 @@ class Workers:
         """SIGTERM the supervisor and wait until it and its workers have ended.
 
         Raises:
-            ComponentFailed: they did not, or not well.
+            ComponentFailed: they did not end in time, or failed.
         """
         self._supervisor.stop()
 
     def end(self) -> None:
-        """Make sure that nothing of it runs any more."""
+        """Kill all remaining processes."""
         self._supervisor.end()
 
     def _children(self) -> Sequence[psutil.Process]:
@@ -133,7 +133,7 @@ class Workers:
             return []
 
     def _read_log(self) -> None:
-        """Learn from new log events which workers have tasks, and which have died."""
+        """Update assignments and deaths from new log events."""
         for event in self._supervisor.new_events():
             self._learn(event, str(event.get("instance")))
 

@@ -219,7 +219,7 @@ def test_a_leased_id_needs_its_own_permission_and_none_on_the_prefix(
     found = guarded.folder.run("doctor", "app.yaml", "--json", environment=environment)
     [finding] = [f for f in found.json["findings"] if f["check"] == "transactional-id-acls"]
     assert finding["about"] == f"TransactionalId {leased}"
-    assert f"--transactional-id '{leased}'" in finding["mend"]
+    assert f"--transactional-id '{leased}'" in finding["fix"]
 
 
 @pytest.mark.parametrize(

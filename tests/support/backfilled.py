@@ -24,7 +24,7 @@ from eosframework.application.control_topic import ControlTopic
 from eosframework.application.internal_topics import task_counts
 from eosframework.application.start_checks import Facts, check_start
 from eosframework.backfill.executor.attempt import run_attempt
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import pack
@@ -185,7 +185,7 @@ def _run(
     return run_attempt(work, partition, attempt, None if of_log else lambda _: rows)
 
 
-def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:
+def _work(graph: Graph, settings: Settings, sub_topology: str) -> TaskSpec:
     admin = ClusterAdmin(settings.kafka)
     facts: Facts = check_start(
         graph, settings, admin, ControlTopic(graph.application, settings.kafka, admin)
@@ -195,7 +195,7 @@ def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:
     count = task_counts(graph, facts.partitions)[sub_topology]
     partitions = [TopicPartition(s.topic, n) for s in part.sources for n in range(count)]
     bounds = admin.log_bounds(partitions)
-    return Work(
+    return TaskSpec(
         graph=pack(graph),
         settings=settings,
         job=JOB,
@@ -208,7 +208,7 @@ def _work(graph: Graph, settings: Settings, sub_topology: str) -> Work:
     )
 
 
-def _runs(work: Work, partition: int) -> Runs:
+def _runs(work: TaskSpec, partition: int) -> Runs:
     """Give a task's rows as an ordering stage would: own topics by time, with ordinals."""
     servers = work.settings.kafka.bootstrap_servers
     for source in sorted(p for p in work.starts if p.partition == partition):

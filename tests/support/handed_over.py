@@ -20,8 +20,14 @@ from confluent_kafka.admin import AdminClient
 
 from eosframework.application.control_topic import ControlTopic
 from eosframework.backfill.job.fingerprint import fingerprint
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, ends_key, task_key
-from eosframework.backfill.job.job_state import to_entries
+from eosframework.backfill.job.job_entry import (
+    Job,
+    OffsetRange,
+    TaskProgress,
+    ends_key,
+    task_key,
+    to_entries,
+)
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph

@@ -15,7 +15,7 @@ import orjson
 from pydantic import SecretStr
 
 from eosframework import Topology
-from eosframework.backfill.driver.table_stage import TablesWork, carry
+from eosframework.backfill.driver.table_stage import TableTaskSpec, write_partition
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.pickling import pack
@@ -36,7 +36,7 @@ def graph_of(application: str) -> Graph:
     return resolve(app.loaded())
 
 
-def work_of(dsn: str, application: str, records: int, stall_seconds: float) -> TablesWork:
+def work_of(dsn: str, application: str, records: int, stall_seconds: float) -> TableTaskSpec:
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers="not.asked:1"),
         database=DatabaseSettings(
@@ -47,7 +47,7 @@ def work_of(dsn: str, application: str, records: int, stall_seconds: float) -> T
         ),
     )
     ranges = {PARTITION: OffsetRange(first=0, end=records)}
-    return TablesWork(pack(graph_of(application)), settings, {"numbers": "id"}, ranges)
+    return TableTaskSpec(pack(graph_of(application)), settings, {"numbers": "id"}, ranges)
 
 
 def numbers(records: int, pause_seconds: float) -> Iterator[Run]:
@@ -73,7 +73,9 @@ def main() -> None:
     if texts:
         arm((Fault.parse(text) for text in texts), Path(os.environ["EOS_TEST_FAULT_DIRECTORY"]))
     work = work_of(dsn, application, int(records), float(stall_seconds))
-    print(carry(work, PARTITION, numbers(int(records), float(pause_seconds)), int(attempt)))
+    print(
+        write_partition(work, PARTITION, numbers(int(records), float(pause_seconds)), int(attempt))
+    )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from eosframework.embedded.postgres.record import load_record
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.kafka.inspect.formats import decode_offset, decode_state, transactional_id_of
 from eosframework.monitoring.tracing.trace_context import context_in
-from eosframework.operations.audit.application import _number, _text
-from eosframework.operations.dead_letters.dead_letter import Letter
+from eosframework.operations.audit.application_audit import _number, _text
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
 from eosframework.operators.entries import EntryFormat
 from eosframework.operators.timed_values import unpacked
 from eosframework.operators.windows.window_entries import SpansFormat, WindowFormat
@@ -87,7 +87,7 @@ def repeated(message: Sent) -> object:
 
 
 def letter(message: Sent) -> object:
-    found = Letter.parse(message)
+    found = DeadLetter.parse(message)
     return found and found.again("app", "topic", 4)
 
 

@@ -1,4 +1,4 @@
-"""What speaks against a cutover; each rule is a pure function of what cluster and registry say."""
+"""Reasons against a cutover; each rule is a pure function of cluster and control topic."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from eosframework.application.control_topic import ControlState
 from eosframework.backfill.job.fingerprint import differences, fingerprint
-from eosframework.backfill.job.job_entry import Job
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph
 
 NAMED = 5
-"""How many tasks a message names."""
+"""Number of tasks that a message lists."""
 
 
 def live_positions(graph: Graph, state: JobState) -> list[Position]:
-    """Return where live workers go on in every source partition of a complete job.
+    """Return the start of live workers in every source partition of a complete job.
 
-    A topic of the application's own goes on at its fixed end; one for which files stand where the
-    job says that its first live record is. What a later topology has besides is left out.
+    An internal topic resumes at its fixed end; a topic replaced by files at the job's live start.
+    Sources added to the topology later are left out.
     """
     return [
         Position(source.topic, number, end, progress.metadata)
@@ -33,34 +32,33 @@ def live_positions(graph: Graph, state: JobState) -> list[Position]:
 
 
 def range_ends(state: JobState, topic: str) -> tuple[int, ...]:
-    """Return behind which offset of each partition the job has read a topic; empty: not at all."""
+    """Return the end of the job's range in each partition of a topic; empty: not read."""
     if topic in state.job.own_starts:
         return state.ends.get(topic, ())
     return tuple(one.end for one in state.job.ranges.get(topic, ()))
 
 
 def refuse_suffix(job: Job) -> None:
-    """Raise if a job fills topics beside the live ones."""
+    """Raise if a job writes suffixed topics and tables."""
     if job.suffix is not None:
         raise ConfigurationError(
-            f"job {job.name!r} fills topics and tables with the suffix {job.suffix!r}, beside the "
-            f"live ones, so there is nothing to cut over; compare them with `eosframework backfill "
-            f"diff`"
+            f"job {job.name!r} fills topics and tables with the suffix {job.suffix!r}, so there "
+            f"is nothing to cut over; compare them with the live ones: `eosframework backfill diff`"
         )
 
 
 def refuse_another_topology(graph: Graph, job: Job) -> None:
-    """Raise if live workers would go on with another topology than the job's."""
+    """Raise if live workers would run another topology than the job."""
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise StartRefused(
             f"job {job.name!r} ran another topology: {', '.join(changed)} changed since, so live "
-            f"workers would go on from what this one has not made; go back to what the job ran, "
-            f"cut over, and change it then"
+            f"workers would resume from another topology's state; restore the job's topology, cut "
+            f"over, and change it then"
         )
 
 
 def refuse_incomplete(graph: Graph, state: JobState, topics: Mapping[str, TopicFacts]) -> None:
-    """Raise unless everything that live workers would read was read to the end of its range."""
+    """Raise unless the job has processed every source of the live workers to its end."""
     name = state.job.name
     for topic, topic_id in sorted(state.job.topic_ids.items()):
         found = topics[topic]
@@ -84,7 +82,7 @@ def refuse_incomplete(graph: Graph, state: JobState, topics: Mapping[str, TopicF
 
 
 def incomplete(graph: Graph, state: JobState) -> Iterator[str]:
-    """Give what a job has not processed yet, in words."""
+    """Yield descriptions of unfinished work."""
     for part in graph.sub_topologies:
         for source in part.sources:
             ends = range_ends(state, source.topic)
@@ -105,14 +103,14 @@ def refuse_members(group: str, facts: GroupFacts, instance: str) -> None:
 
     Args:
         group: its name.
-        facts: what the coordinator says.
-        instance: of the cutover, which may be a member that was killed.
+        facts: the coordinator's description of the group.
+        instance: of the cutover, which may be left in the group by a killed one.
     """
     others = [one for one in facts.instances if one != instance]
     if others:
         raise StartRefused(
-            f"group {group!r} has {len(others)} running workers; stop them before the cutover (one "
-            f"that was killed counts until worker.session_timeout_seconds have passed)"
+            f"group {group!r} has {len(others)} running workers; stop them before the cutover (a "
+            f"killed one counts until worker.session_timeout_seconds have passed)"
         )
 
 
@@ -122,7 +120,7 @@ def refuse_positions(
     committed: Sequence[Position],
     registered: ControlState,
 ) -> None:
-    """Raise if an application has processed something live, from which nothing could go on."""
+    """Raise if an application has processed records live."""
     targets = {position.topic_partition: position.offset for position in wanted}
     for position in sorted(committed, key=lambda p: p.topic_partition):
         partition = position.topic_partition
@@ -135,7 +133,7 @@ def refuse_positions(
                 f"the cutover would set it to {targets.get(partition)}: records would be left out "
                 f"or processed twice. A backfill is cut over into an application that never ran: "
                 f"give the topology another application name and backfill that. Where live "
-                f"workers process what comes behind the range already, nothing is to be cut over"
+                f"workers already process the records after the range, there is nothing to cut over"
             )
 
 
@@ -145,29 +143,29 @@ def refuse_outside_log(
     *,
     accept_lost: bool,
 ) -> None:
-    """Raise if the next record to process is not in the log any more, or the log is another."""
+    """Raise if the next record to process was deleted, or the log is another one."""
     for position in positions:
         partition, offset = position.topic_partition, position.offset
         assert offset is not None, "a range has an end"
         first, end = bounds[partition]
         if offset > end:
             raise StartRefused(
-                f"{partition} ends at offset {end}, before offset {offset}, up to which the job "
-                f"has read: the log was cut short, and what comes next may be other records; start "
-                f"a new job"
+                f"{partition} ends at offset {end}, before offset {offset}, the end of the job's "
+                f"range: the log was truncated, and the next records may be other ones; start a "
+                f"new job"
             )
         if offset < first and not accept_lost:
             raise StartRefused(
                 f"{partition} begins at offset {first} by now, and the job has read up to offset "
-                f"{offset}: retention removed what lies between, and nothing can process it. Start "
-                f"a new job that reads up to now; or, to go on without it: --accept-lost"
+                f"{offset}: retention deleted the records between them. Start a new job that reads "
+                f"up to now; or, to resume without them: --accept-lost"
             )
 
 
 def lost_ranges(
     positions: Sequence[Position], bounds: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return, by partition, from which offset to before which one records are gone."""
+    """Return the ranges of deleted records, by partition."""
     return {
         position.topic_partition: (position.offset, first)
         for position in positions

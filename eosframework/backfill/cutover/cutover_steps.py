@@ -1,17 +1,18 @@
-"""From history to live: positions, stream time and own topics set in one step.
+"""The cutover from history to live: positions, stream time and internal topics in one step.
 
-    C1. refuse what cannot be cut over, before anything is touched
-    C2. join the application's group alone, and be given every source partition: from here on a
-        worker that comes gets none before this is over, and what is sent counts only while it is so
-    C3. init the id of the cutover, which decides an earlier one that was cut short, and every id
-        under which tasks run or ever ran live: whatever a stopped worker left open is ended
-    C4. look again, now that nothing is in doubt: an earlier cutover may have come through
-    C5. one transaction: the position of every source partition with its task's transaction number
-        and stream time, what a worker's first transaction leaves in the registry, and that the job
-        is cut over
+    C1. refuse a cutover that is not allowed, before any change
+    C2. join the application's group as the only member, with every source partition assigned. From
+        here on a new worker gets no partition before the cutover ends, and offsets sent by the
+        cutover count only as long as it is the only member
+    C3. init the cutover's id, which decides an interrupted earlier cutover, and every id under
+    which
+        tasks run or ever ran live: this ends open transactions of stopped workers
+    C4. check again, with all transactions decided: an earlier cutover may have been committed
+    C5. one transaction: the offset of every source partition with its task's transaction number and
+        stream time, the control records of a worker's first transaction, and the cutover itself
 
-A crash anywhere leaves nothing or everything, and the same may be done again. Live workers then
-begin with the record behind the range, and with what the changelogs hold.
+A crash at any point leaves all changes or none, and the cutover can be repeated. Live workers start
+at the end of the range, with the state in the changelogs.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ from eosframework.backfill.cutover.cutover_rules import (
     refuse_positions,
     refuse_suffix,
 )
-from eosframework.backfill.job.job_entry import cutover_key
+from eosframework.backfill.job.job_entry import JobState, cutover_key
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError, RunError, StartRefused, TransactionError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -47,29 +47,30 @@ from eosframework.kafka.client.deadline import Deadline
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, group_settings, producers
 from eosframework.processing.ports import Commit, Output, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import Position, TopicPartition
 from eosframework.runtime.ids import id_source
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, tables_group
 
 ATTEMPTS = 3
-"""How often the transaction is tried."""
+"""Attempts of the transaction."""
 
 JOIN_SECONDS = 60.0
-"""How long becoming the group's only member may take, a session that has to expire left out."""
+"""Longest wait to become the group's only member, in addition to the session timeout."""
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class CutOver:
-    """What live workers go on from.
+class CutoverResult:
+    """The result of a cutover.
 
     Args:
-        at: when, in milliseconds since the epoch.
-        positions: of all source partitions, with what stands beside them.
-        lost: ranges of records behind the job's that are gone from the log; accepted.
-        was_before: nothing was changed: it had been done.
+        at: time, in milliseconds since the epoch.
+        positions: of all source partitions, with their metadata.
+        lost: accepted ranges of deleted records after the job's range.
+        was_before: an earlier cutover did it; nothing was changed.
     """
 
     at: int
@@ -86,28 +87,28 @@ def cut_over(
     registry: ControlTopic,
     *,
     accept_lost: bool = False,
-) -> CutOver:
-    """Let live workers go on where a complete job ends; doing it again changes nothing.
+) -> CutoverResult:
+    """Let live workers resume at the end of a complete job; a repetition changes nothing.
 
     Args:
         graph: of the application.
         settings: of its workers.
         name: of the job.
-        admin: asks the cluster.
-        registry: of the application.
-        accept_lost: go on at the beginning of a log that has lost records behind the range.
+        admin: admin client of the cluster.
+        registry: control topic of the application.
+        accept_lost: resume at the beginning of a log that lost records after the range.
 
     Raises:
-        ConfigurationError: there is no such job, or it writes beside the live topics.
-        StartRefused: the job is not complete, the application runs or ran, a topic is not the one
-            that was read, or records behind the range are gone. Nothing was changed.
-        TransactionError: the brokers did not take it; nothing or everything was changed, and the
+        ConfigurationError: the job does not exist, or writes suffixed topics.
+        StartRefused: the job is incomplete, the application runs or ran, a topic was created again,
+            or records after the range were deleted. Nothing was changed.
+        TransactionError: the brokers did not confirm it; all changes were made or none, and the
             same command finds out which.
     """
     log = JobLog(name, graph.application, settings.kafka, admin)
     state = _job(log, graph, name)
     if state.cut_over_at is not None:
-        return CutOver(state.cut_over_at, live_positions(graph, state), {}, was_before=True)
+        return CutoverResult(state.cut_over_at, live_positions(graph, state), {}, was_before=True)
     instance = f"cutover.{name}"
     facts = _refuse(graph, settings, state, admin, registry, instance)
     positions = live_positions(graph, state)
@@ -117,13 +118,13 @@ def cut_over(
         for p in positions
     ]
     cutover = _Cutover(graph, settings, state, facts, positions, admin, registry, log, instance)
-    return CutOver(cutover.run(), positions, lost)
+    return CutoverResult(cutover.run(), positions, lost)
 
 
 def _job(log: JobLog, graph: Graph, name: str) -> JobState:
-    """Return the job; waits for what is in doubt only where it does not seem complete.
+    """Return the job; waits for open transactions only if it appears incomplete.
 
-    A cutover that was killed leaves its transaction open, behind all progress; C3 ends it.
+    A killed cutover leaves its transaction open, after all progress; C3 ends it.
     """
     state = log.watch()
     if state is None or any(incomplete(graph, state)):
@@ -145,7 +146,7 @@ def _refuse(
     registry: ControlTopic,
     instance: str,
 ) -> Facts:
-    """Apply every rule that needs no membership (C1); the topology is registered as by a worker."""
+    """Apply every rule without membership (C1), and register the topology as a worker does."""
     refuse_another_topology(graph, state.job)
     topics = admin.describe_topics(state.job.topic_ids)
     refuse_incomplete(graph, state, topics)
@@ -165,7 +166,7 @@ def _lost(
 
 
 class _Cutover:
-    """One cutover that nothing speaks against (C2 to C5)."""
+    """One allowed cutover (C2 to C5)."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class _Cutover:
         )
 
     def run(self) -> int:
-        """Return when it was done, in milliseconds since the epoch."""
+        """Return the time of the cutover, in milliseconds since the epoch."""
         opened: list[TransactionalOutput] = []
         try:
             if self._positions:
@@ -214,7 +215,7 @@ class _Cutover:
         return at
 
     def _fence(self) -> None:
-        """Init every id but the cutover's own, which is taken already (C3)."""
+        """Init every id except the cutover's own, which is initialized already (C3)."""
         graph, partitions = self._graph, self._facts.partitions
         fence(
             lambda found: set(live_ids(graph, found, partitions)) - {self._id},
@@ -223,7 +224,7 @@ class _Cutover:
         )
 
     def _commit(self, output: TransactionalOutput) -> int:
-        """Commit, and find out by the registry where the answer does not tell (C4, C5)."""
+        """Commit; after an unknown outcome, read the control topic (C4, C5)."""
         error: TransactionError | None = None
         for _ in range(ATTEMPTS):
             if (done_at := self._look()) is not None:
@@ -241,7 +242,7 @@ class _Cutover:
         raise error or RunError("the cutover was not tried")
 
     def _look(self) -> int | None:
-        """Return when it was done, if it was; refuse what changed since C1 (C4)."""
+        """Return the time of a committed cutover; refuse changes since C1 (C4)."""
         state = self._log.read()
         if state is not None and state.cut_over_at is not None:
             return state.cut_over_at
@@ -255,12 +256,9 @@ class _Cutover:
         membership = self._member.membership() if self._positions else None
         try:
             output.begin()
-            for entry in self._entries(at):
-                output.produce(*entry)
+            produce_all(output, self._entries(at))
         except TransactionError as error:
             return error
-        except Exception as error:
-            return output.explain(error)
         [committed] = self._outputs.commit([Commit(output, self._positions, membership)])
         return committed.error
 
@@ -273,10 +271,10 @@ class _Cutover:
 
 
 class _OnlyMember:
-    """Membership in an application's group that nobody else shares (C2).
+    """Exclusive membership in an application's group (C2).
 
-    While a worker is joining, the group waits for this member to let its partitions go, and what
-    it sends still counts; once they are gone it does not (KIP-447).
+    While a worker joins, the group waits for this member to give its partitions up, and offsets
+    that it sends still count; once the partitions are revoked they do not (KIP-447).
     """
 
     def __init__(self, application: str, settings: Settings, instance: str) -> None:
@@ -294,7 +292,7 @@ class _OnlyMember:
         """Return as the only member, with all `partitions`.
 
         Raises:
-            StartRefused: somebody else has some of them, or nobody gets them in time.
+            StartRefused: another member has some of them, or the group assigns none in time.
         """
         self._wanted = frozenset(partitions)
         self._log.subscribe(sorted({partition.topic for partition in partitions}), self)
@@ -302,38 +300,38 @@ class _OnlyMember:
         while self._given is None:
             if deadline.is_over:
                 raise StartRefused(
-                    f"group {self._application!r} gave nobody its partitions for "
-                    f"{JOIN_SECONDS + self._session_seconds:g} s, so nothing was cut over; see "
-                    f"whether its coordinator is up (`eosframework doctor APP`)"
+                    f"group {self._application!r} assigned no partitions for "
+                    f"{JOIN_SECONDS + self._session_seconds:g} s, so nothing was cut over; "
+                    f"check whether its coordinator is up (`eosframework doctor APP`)"
                 )
             self._log.fetch(1, POLL_SECONDS)
         self._refuse_company()
 
     def membership(self) -> object:
-        """Return what goes into `send_offsets`.
+        """Return the group metadata for `send_offsets`.
 
         Raises:
-            StartRefused: a worker came meanwhile.
+            StartRefused: a worker joined meanwhile.
         """
         membership = self._log.fetch(1, 0).membership
         self._refuse_company()
         return membership
 
     def leave(self) -> None:
-        """Give the partitions to whoever comes."""
+        """Leave the group."""
         self._log.close(leave=True)
 
     def assigned(self, partitions: list[TopicPartition]) -> list[Position]:
-        """Note what this member was given; see `RebalanceListener`."""
+        """Record the assignment; see `RebalanceListener`."""
         self._given = frozenset(partitions)
         return [Position(*partition, None) for partition in partitions]
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
-        """Note that it has them no more."""
+        """Remove partitions from the assignment."""
         self._given = (self._given or frozenset()) - set(partitions)
 
     def lost(self, partitions: list[TopicPartition]) -> None:
-        """Note that somebody else may have them."""
+        """Remove partitions that another member may have."""
         self.revoked(partitions)
 
     def _refuse_company(self) -> None:

@@ -1,10 +1,10 @@
-"""What a job wrote beside the live topics and tables against what live processing has there.
+"""Compares a job's suffixed output with the live topics and tables.
 
-The same range means event times: from the earliest to the latest that the job's tasks have seen.
-Where a source takes times from a function, the earliest is that of what the job wrote. Live may
-have records with such times from behind the range; they show as differences. Windows that the range
-cuts, because they began before it or were open at its end, are counted apart where they differ.
-Tables know no event times: they are compared whole, or where a condition holds.
+The range of the comparison is one of event times: from the earliest to the latest that the job's
+tasks have seen. Where a source takes times from a function, the earliest is that of the job's
+output. Live topics may have records with such times after the range; they show as differences.
+Windows cut by the range, because they began before it or were open at its end, are counted
+separately if they differ. Tables have no event times: they are compared whole, or by a condition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eosframework.backfill.cutover.cutover_rules import incomplete
 from eosframework.backfill.diff.record_identity import comparisons
 from eosframework.backfill.diff.topic_diff import (
     ComparedTopics,
-    How,
+    DiffOptions,
     Ranges,
     Rows,
     TimeRange,
@@ -27,9 +27,8 @@ from eosframework.backfill.diff.topic_diff import (
     earliest,
     whole,
 )
-from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job.job_entry import Job, JobState
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
@@ -47,13 +46,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What was compared, and what came of it.
+    """The result of a comparison.
 
     Args:
         times: the range.
-        topics: by the name of the live one.
-        tables: likewise.
-        notes: what was not compared, and why.
+        topics: by name of the live topic.
+        tables: by name of the live table.
+        notes: outputs that were not compared, with the reason.
     """
 
     job: Job
@@ -64,12 +63,12 @@ class Diff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
+        """True without differences."""
         return not any(sum(one.only) for one in (*self.topics.values(), *self.tables.values()))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing to compare."""
+        """True if there was nothing to compare."""
         counts = [sum(one.records) for one in self.topics.values()]
         return not sum((*counts, *(sum(one.rows) for one in self.tables.values())))
 
@@ -80,25 +79,25 @@ def compare(
     settings: Settings,
     name: str,
     suffix: str,
-    how: How,
+    how: DiffOptions,
     *,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Diff:
-    """Compare what a complete job wrote with what live processing has.
+    """Compare a complete job's output with the live one.
 
     Args:
-        spark: returns a session of ours; called where there are topics to compare.
+        spark: returns a session of the backfill; called only if there are topics to compare.
         app: the live topology.
         settings: of both.
         name: of the job.
         suffix: of the job.
-        how: in which way topics are compared.
+        how: options for topics.
         where: a condition in SQL on the rows of tables.
         options: for Spark's Kafka client.
 
     Raises:
-        ConfigurationError: there is no such job, it is not complete, or a topic does not exist.
+        ConfigurationError: the job does not exist or is incomplete, or a topic does not exist.
         DatabaseRefused: a table does not exist or may not be read.
     """
     admin = ClusterAdmin(settings.kafka)
@@ -111,10 +110,10 @@ def compare(
         session = spark()
         rows = partial(kafka_rows, session, settings.kafka, options=options)
         pairs = {
-            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), beside, admin))
-            for topic, (live, beside) in topics.items()
+            topic: (whole(topic, live, admin), whole(suffixed(topic, suffix), suffixed_side, admin))
+            for topic, (live, suffixed_side) in topics.items()
         }
-        times = _times(state, rows, [beside for _, beside in pairs.values()])
+        times = _times(state, rows, [suffixed_side for _, suffixed_side in pairs.values()])
         compared = {
             topic: compare_topics(session, rows, *pair, times, chosen[topic], how)
             for topic, pair in pairs.items()
@@ -126,15 +125,15 @@ def compare(
 def _job(
     app: LoadedApp, settings: Settings, name: str, suffix: str, admin: ClusterAdmin
 ) -> JobState:
-    beside = resolve(renamed(app, suffix))
-    state = JobLog(name, beside.application, settings.kafka, admin).read()
+    suffixed_side = resolve(renamed(app, suffix))
+    state = JobLog(name, suffixed_side.application, settings.kafka, admin).read()
     if state is None:
         raise ConfigurationError(
             f"application {app.spec.application!r} has no backfill job {name!r} with suffix "
             f"{suffix!r}; `eosframework backfill status APP --suffix {suffix}` lists those that "
             f"there are"
         )
-    if missing := next(incomplete(beside, state), None):
+    if missing := next(incomplete(suffixed_side, state), None):
         raise ConfigurationError(
             f"job {name!r} is not complete: {missing}; run it to its end before it is compared"
         )
@@ -145,7 +144,7 @@ def _job(
 def lazy_session(
     master: str | None, options: Mapping[str, str]
 ) -> Generator[Callable[[], SparkSession]]:
-    """Give what starts Spark when it is first called; it is stopped after the block."""
+    """Yield a function that starts Spark when first called; Spark stops after the block."""
     from eosframework.backfill.spark.jvm import quiet_bridge, stop_session
     from eosframework.backfill.spark.spark_session import spark_session
 
@@ -167,7 +166,7 @@ def lazy_session(
 def _topics(
     app: LoadedApp, suffix: str, admin: ClusterAdmin
 ) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Return the topics that are compared, with the number of partitions of either side."""
+    """Return the topics to compare, with the numbers of partitions of both sides."""
     names = sorted(written_topics(app.spec))
     facts = admin.describe_topics([*names, *(suffixed(name, suffix) for name in names)])
     kinds = admin.topic_setting(facts, "message.timestamp.type")
@@ -184,7 +183,7 @@ def _topics(
         if "LogAppendTime" in {kinds[topic] for topic in pair}:
             notes.append(
                 f"topic {name} is not compared: with message.timestamp.type=LogAppendTime its "
-                f"records tell when they were written, not the times of their events"
+                f"records have the time of writing instead of event times"
             )
         else:
             counts[name] = facts[pair[0]].partitions, facts[pair[1]].partitions
@@ -193,21 +192,21 @@ def _topics(
 
 def _unnamed(app: LoadedApp) -> list[str]:
     return [
-        f"what {sink.topic_from} of stream {name} chooses is not compared: it names no topics"
+        f"topics chosen by {sink.topic_from} of stream {name} are not compared: it lists none"
         for name, stream in app.spec.streams.items()
         for _, sink in stream.sinks
         if sink.topic_from is not None and not sink.topics
     ]
 
 
-def _times(state: JobState, rows: Rows, beside: Sequence[Ranges]) -> TimeRange:
+def _times(state: JobState, rows: Rows, suffixed_side: Sequence[Ranges]) -> TimeRange:
     """Return the event times of the job's range."""
     tasks = [progress for progress in state.tasks.values() if progress.records]
     last = max((Progress.parse(progress.metadata).stream_time for progress in tasks), default=None)
     firsts = [progress.first_time for progress in tasks]
     known = [first for first in firsts if first is not None]
     if len(known) < len(firsts):
-        known += [time for ranges in beside if (time := earliest(rows, ranges)) is not None]
+        known += [time for ranges in suffixed_side if (time := earliest(rows, ranges)) is not None]
     is_cut = bool(state.job.request.get("start"))
     return TimeRange(min(known, default=None), last, is_cut)
 
@@ -220,7 +219,7 @@ def _tables(
     )
     if not tables:
         return {}
-    # Whoever fills no tables needs no driver of a database.
+    # Imported here: without table sinks no database driver is needed.
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_comparison import compare_tables
 

@@ -1,7 +1,7 @@
-"""By what the records of each topic are compared: chosen from what the topology writes there.
+"""The unit of comparison for each topic, derived from the topology.
 
-records          every record has its like on the other side
-last             the last value of each key: of what goes on with each change, how it ended counts
+records          every record has an equal one on the other side
+last             the last value of each key: of a result that is updated, its final state counts
 last of windows  the same by key and window
 """
 
@@ -20,8 +20,8 @@ from eosframework.topology.spec.topology_spec import SinkSpec, TopologySpec
 from eosframework.topology.spec.window_spec import Window, WindowKind
 
 
-class By(StrEnum):
-    """What is compared of a topic."""
+class CompareBy(StrEnum):
+    """The unit of comparison of a topic."""
 
     RECORDS = "records"
     LAST = "last"
@@ -29,49 +29,49 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a topic is compared.
+    """The comparison of a topic.
 
     Args:
         window: values are results of such windows, as `WindowResult` is written; None: they are
             not.
-        note: why it is compared otherwise than one would expect; None: it is not.
+        note: reason for an unexpected choice; None: there is none.
     """
 
-    by: By = By.RECORDS
+    by: CompareBy = CompareBy.RECORDS
     window: Window | None = None
     note: str | None = None
 
     @property
     def label(self) -> str:
-        """What it is called, for people."""
-        if self.by is By.RECORDS:
+        """Description for people."""
+        if self.by is CompareBy.RECORDS:
             return "record by record"
         return f"last value of each key{'' if self.window is None else ' and window'}"
 
     @property
     def reach_ms(self) -> int:
-        """How far outside its bounds a window depends on records: what may join a session."""
+        """Distance at which records outside a window's bounds may still extend it, for sessions."""
         is_session = self.window is not None and self.window.kind is WindowKind.SESSION
         return self.window.size_ms if self.window is not None and is_session else 0
 
     @property
     def closes_after_ms(self) -> int:
-        """How long after its end a window takes records."""
+        """Time after its end at which a window closes."""
         return self.reach_ms + (0 if self.window is None else self.window.grace_ms)
 
 
 def comparisons(
-    spec: TopologySpec, given: Mapping[str, By], by: By | None = None
+    spec: TopologySpec, given: Mapping[str, CompareBy], by: CompareBy | None = None
 ) -> dict[str, Comparison]:
-    """Return how each topic that a topology writes and names is compared.
+    """Return the comparison of each topic that a topology writes and names.
 
     Args:
         spec: of a topology without errors.
-        given: what was asked for, by topic.
-        by: what was asked for of all others; None: what fits.
+        given: the user's choices, by topic.
+        by: the user's choice for all others; None: the fitting one.
 
     Raises:
-        ConfigurationError: something was asked for a topic that is not written.
+        ConfigurationError: a choice names a topic that the topology does not write.
     """
     topics = written_topics(spec)
     for topic in given:
@@ -96,7 +96,7 @@ def _fitting(spec: TopologySpec, topic: str) -> Comparison:
         for _, sink in stream.sinks
         if topic == sink.topic or topic in sink.topics
     ]
-    if len(writers) != 1:  # late records and dead letters, or a mixture: none replaces another
+    if len(writers) != 1:  # late records, dead letters or a mixture do not replace each other
         return Comparison()
     changes, sink = writers[0]
     if changes is None:
@@ -104,20 +104,20 @@ def _fitting(spec: TopologySpec, topic: str) -> Comparison:
     if changes.window is not None:
         return _of_windows(topic, changes, changes.window, sink)
     is_by_key = changes.moved is None and not changes.is_shaped
-    return Comparison(By.LAST if is_by_key else By.RECORDS)
+    return Comparison(CompareBy.LAST if is_by_key else CompareBy.RECORDS)
 
 
 def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) -> Comparison:
     is_readable = not changes.is_shaped and sink.value in (None, WINDOW.name, JSON.name)
     if is_readable:
-        # Behind a new key, results of several keys have the same one.
+        # After a new key, results of several keys may share one.
         is_by_key = changes.moved is None and not changes.is_final
-        return Comparison(By.LAST if is_by_key else By.RECORDS, window)
+        return Comparison(CompareBy.LAST if is_by_key else CompareBy.RECORDS, window)
     if changes.is_final:
         return Comparison()
     return Comparison(
         note=f"topic {topic} is compared record by record, with every update: its values do not "
-        f"tell which window of {changes.of} they are of. Updates come in the order of the records, "
+        f"identify their window of {changes.of}. Updates come in the order of the records, "
         f"which may differ between two runs; to compare the last one of each key only: "
         f"--compare {topic}=last"
     )

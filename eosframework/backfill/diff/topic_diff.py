@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eosframework.backfill.diff.record_identity import By, Comparison
+from eosframework.backfill.diff.record_identity import CompareBy, Comparison
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -30,10 +30,10 @@ _WINDOW = ("window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Event times, in milliseconds since the epoch, both included; None: no bound.
+    """Event times in milliseconds since the epoch, both included; None: unbounded.
 
     Args:
-        is_cut: there are records before the first one, which the range leaves out.
+        is_cut: the range excludes records before its first time.
     """
 
     first: int | None = None
@@ -43,7 +43,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A record of one side: the first of its likes, or the last of its key."""
+    """A record of one side: the first of equal ones, or the last of its key."""
 
     partition: int
     offset: int
@@ -53,31 +53,31 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """Records, or the last record of a key, that are not the same on both sides.
+    """Records, or the last record of a key, that differ between the sides.
 
     Args:
-        counts: how many there are, live and beside.
+        counts: numbers of live and of suffixed ones.
         live: None: there is none.
-        beside: likewise.
+        suffixed: the suffixed one; None: there is none.
     """
 
     key: bytes | None
     counts: tuple[int, int]
     live: Place | None
-    beside: Place | None
+    suffixed: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedTopics:
-    """What two topics have and have not in common.
+    """The result for one topic.
 
     Args:
-        records: how many each has in the range; or keys.
-        only: how many only the one, only the other has.
+        records: numbers of records, or keys, of both sides within the range.
+        only: numbers of those on one side only.
         differences: the first ones by time.
-        how: by what they were compared.
-        cut: windows that differ and that the range cuts: they began before it, or were open at its
-            end. They count neither as the same nor as different.
+        how: unit of comparison.
+        cut: differing windows that the range cuts: they began before it, or were open at its end.
+            They count neither as equal nor as different.
     """
 
     records: tuple[int, int]
@@ -88,55 +88,59 @@ class ComparedTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """How topics are compared.
+class DiffOptions:
+    """Options for topics.
 
     Args:
-        by: of all topics that `topics` does not name; None: what fits what is written there.
-        headers: whether headers count, those of the framework apart.
-        limit: how many differences are returned.
-        topics: of single ones.
+        by: for all topics that `topics` does not name; None: the fitting unit.
+        headers: compare headers too, except those of the framework.
+        limit: largest number of returned differences.
+        topics: by topic.
     """
 
-    by: By | None = None
+    by: CompareBy | None = None
     headers: bool = False
     limit: int = 20
-    topics: Mapping[str, By] = field(default_factory=dict[str, By])
+    topics: Mapping[str, CompareBy] = field(default_factory=dict[str, CompareBy])
 
 
 def compare_topics(
     spark: SparkSession,
     rows: Rows,
     live: Ranges,
-    beside: Ranges,
+    suffixed: Ranges,
     times: TimeRange,
     comparison: Comparison,
-    how: How,
+    how: DiffOptions,
 ) -> ComparedTopics:
-    """Compare the records of two topics whose event times are in a range.
+    """Compare the records of two topics within a range of event times.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         rows: reads ranges with it.
-        live: ranges of the one topic.
-        beside: ranges of the other one.
-        times: what is compared.
-        comparison: by what.
-        how: what else counts.
+        live: ranges of the live topic.
+        suffixed: ranges of the suffixed topic.
+        times: the range of event times.
+        comparison: unit of comparison.
+        how: further options.
     """
     with _joining_partitions(spark):
-        return compare_rows(rows(live), rows(beside), times, comparison, how)
+        return compare_rows(rows(live), rows(suffixed), times, comparison, how)
 
 
 def compare_rows(
-    live: DataFrame, beside: DataFrame, times: TimeRange, comparison: Comparison, how: How
+    live: DataFrame,
+    suffixed: DataFrame,
+    times: TimeRange,
+    comparison: Comparison,
+    how: DiffOptions,
 ) -> ComparedTopics:
     """Compare two sets of records: columns key, value, timestamp, partition, offset, headers."""
-    both = _side(live, times, 0).unionByName(_side(beside, times, 1))
+    both = _side(live, times, 0).unionByName(_side(suffixed, times, 1))
     by: list[str] = []
     if comparison.window is not None:
         both, by = _with_windows(both), [*_WINDOW]
-    is_last = comparison.by is By.LAST
+    is_last = comparison.by is CompareBy.LAST
     grouped = _by_key(both, by) if is_last else _by_record(both, by, headers=how.headers)
     differs = "(only_live > 0 OR only_beside > 0)"
     grouped = grouped.selectExpr("*", f"{differs} AND {_is_cut(times, comparison)} AS is_cut")
@@ -168,8 +172,7 @@ def compare_rows(
 def _with_windows(both: DataFrame) -> DataFrame:
     """Return records with their windows, as `serdes.WINDOW` writes them.
 
-    A result without a value says that there is no such window any more, as a record without a
-    value says it of a row.
+    A result without a value deletes the window, as a record without a value deletes a row.
     """
     text = "CAST(value AS STRING)"
     bounds = (
@@ -184,7 +187,7 @@ def _with_windows(both: DataFrame) -> DataFrame:
 
 
 def _is_cut(times: TimeRange, comparison: Comparison) -> str:
-    """Return the condition that a window is not whole within a range of times."""
+    """Return the condition that a range of times cuts a window."""
     if comparison.window is None:
         return "false"
     conditions: list[str] = []
@@ -197,7 +200,7 @@ def _is_cut(times: TimeRange, comparison: Comparison) -> str:
 
 @contextmanager
 def _joining_partitions(spark: SparkSession) -> Generator[None]:
-    """Let Spark join small partitions of a shuffle; a backfill's own must not be joined."""
+    """Let Spark coalesce shuffle partitions, which it must not do in a backfill's own jobs."""
     setting = "spark.sql.adaptive.enabled"
     before = spark.conf.get(setting) or "false"
     spark.conf.set(setting, "true")
@@ -208,7 +211,7 @@ def _joining_partitions(spark: SparkSession) -> Generator[None]:
 
 
 def whole(topic: str, partitions: int, admin: ClusterAdmin) -> dict[TopicPartition, OffsetRange]:
-    """Return everything that is committed in a topic, as ranges."""
+    """Return the ranges of all committed records of a topic."""
     wanted = [TopicPartition(topic, number) for number in range(partitions)]
     return {
         partition: OffsetRange(first=first, end=end)
@@ -230,7 +233,7 @@ def _side(rows: DataFrame, times: TimeRange, number: int) -> DataFrame:
 
 
 def _by_record(both: DataFrame, window: Sequence[str], *, headers: bool) -> DataFrame:
-    """Return, for each kind of record, how often either side has it, and where first."""
+    """Return, for each distinct record, its number of occurrences and first place on both sides."""
     alike = ["key", "value", "timestamp", *window]
     if headers:
         both = both.selectExpr("*", f"{_HEADERS} AS own_headers")
@@ -256,9 +259,9 @@ def _by_record(both: DataFrame, window: Sequence[str], *, headers: bool) -> Data
 
 
 def _by_key(both: DataFrame, window: Sequence[str]) -> DataFrame:
-    """Return what either side has last for each key, or each of its windows.
+    """Return the last record of both sides for each key, or each of its windows.
 
-    What was deleted counts as not there.
+    A deleted key counts as absent.
     """
     last = _aggregated(
         both,

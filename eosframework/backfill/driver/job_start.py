@@ -1,10 +1,10 @@
-"""How a job starts: what it reads is fixed and written down before anything is processed.
+"""The start of a job: its input is fixed and recorded before anything is processed.
 
 1. refuse an application that cannot start live either, as a worker does
-2. a job that is there already: refuse another topology or range under its name, and go on
+2. for an existing job: refuse another topology or range under its name, and resume
 3. resolve the ranges, fix their ends, list the files
-4. of an application that keeps state: refuse one that runs, fence its ids, refuse one that has any
-5. write the job, unless another driver has meanwhile
+4. for a stateful application: refuse running workers, fence its ids, refuse existing state
+5. write the job, unless another driver has done so meanwhile
 
 A crash before 5 leaves nothing, and the next start fixes its own ends.
 """
@@ -22,9 +22,15 @@ from eosframework.application.partitioner_checks import require_fitting_partitio
 from eosframework.application.start_checks import Facts, check_start, source_topics
 from eosframework.backfill.executor.attempt_context import refuse_receipts
 from eosframework.backfill.job.fingerprint import differences, fingerprint
-from eosframework.backfill.job.job_entry import Files, Job, OffsetRange, PinnedFile, check_name
+from eosframework.backfill.job.job_entry import (
+    Files,
+    Job,
+    JobState,
+    OffsetRange,
+    PinnedFile,
+    check_name,
+)
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.backfill.job.ranges import offset_ranges, refuse_empty
 from eosframework.backfill.job.registration import register
 from eosframework.backfill.job.request import FileRequest, Request, request_differences
@@ -39,23 +45,23 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import tables_group
 
 SCHEMAS_PATIENCE_SECONDS = 60.0
-"""How long a record waits on an executor for a schema registry that is away."""
+"""Longest wait of a record on an executor for an unavailable schema registry."""
 
 SPLIT_BYTES = 64 * 1024 * 1024
-"""How files are cut, so that a row has the same number whenever they are read."""
+"""Size of file splits; fixed, so that a row has the same number in each read."""
 
 Pin = Callable[[FileRequest], tuple[PinnedFile, ...]]
-"""Lists the files that a request means, sorted."""
+"""Lists the files of a request, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedJob:
     """A job that may run.
 
     Args:
         facts: of the cluster.
-        stages: in the order in which they run.
-        tasks: how many each sub-topology has.
+        stages: in execution order.
+        tasks: number of tasks by sub-topology.
     """
 
     graph: Graph
@@ -70,22 +76,22 @@ class Started:
 
 def start(
     graph: Graph, settings: Settings, name: str, request: Request, admin: ClusterAdmin, pin: Pin
-) -> Started:
-    """Start a job, or take up one that was started before.
+) -> StartedJob:
+    """Start a job, or resume an existing one.
 
     Args:
-        graph: of the application, with the suffix of what it writes.
+        graph: of the application, with the suffix in the names of its outputs.
         settings: of its workers.
         name: of the job.
-        request: what to read.
-        admin: asks the cluster.
+        request: the user's input ranges and files.
+        admin: admin client of the cluster.
         pin: lists files.
 
     Raises:
         StartRefused: a worker could not start either, or the application has state already.
-        ConfigurationError: the range cannot be had, or the job was started with another one or
+        ConfigurationError: the range is not available, or the job was started with another one or
             by another topology.
-        DatabaseUnusable: tables are to be filled, and the database cannot be asked.
+        DatabaseUnusable: there are table sinks, and the database cannot be queried.
     """
     registry = ControlTopic(
         graph.application,
@@ -100,22 +106,22 @@ def start(
     open_schemas(graph.codecs, settings.registry, patience_seconds=SCHEMAS_PATIENCE_SECONDS)
     _require_tables(graph, settings)
     tasks = task_counts(graph, facts.partitions)
-    state = log.watch() or log.read()  # where it is to be seen, nothing in doubt is waited for
+    state = log.watch() or log.read()  # a visible job needs no wait for open transactions
     if state is None:
         job = _new_job(graph, name, request, facts, admin, pin)
-        stages(graph, tasks, job.files)  # refused before the job is there
+        stages(graph, tasks, job.files)  # cycles are refused before the job exists
         _refuse_running(graph, settings, facts, admin, registry)
         state = register(job, log, settings)
     _refuse_another(state.job, graph, request, facts)
     graph = graph.with_times_within(settings.worker.max_event_time_ahead, state.job.files)
     ordered = stages(graph, tasks, state.job.files)
-    return Started(graph, settings, admin, log, facts, state, ordered, tasks)
+    return StartedJob(graph, settings, admin, log, facts, state, ordered, tasks)
 
 
 def _require_tables(graph: Graph, settings: Settings) -> None:
-    """Check what only the last stage needs; a job may take hours until then."""
+    """Check the requirements of the last stage now; the job may take hours until then."""
     if graph.persisters:
-        # Whoever fills no tables needs no driver of a database.
+        # Imported here: without table sinks no database driver is needed.
         from eosframework.runtime.table_writer import require_tables
 
         require_tables(graph, settings)
@@ -178,10 +184,10 @@ def _fixed(request: FileRequest, partitions: int, pin: Pin) -> Files:
 def _live_starts(
     topics: Mapping[str, int], live_from: Sequence[str], admin: ClusterAdmin
 ) -> dict[str, tuple[OffsetRange, ...]]:
-    """Return where live workers are to begin in topics for which files stand.
+    """Return the starts of live workers in topics replaced by files.
 
     Raises:
-        ConfigurationError: one of them holds records, and nobody said which are in the files.
+        ConfigurationError: such a topic has records, and `--live-from` is missing.
     """
     if not topics:
         return {}
@@ -190,8 +196,8 @@ def _live_starts(
         for topic, ranges in sorted(found.items()):
             if any(one.first != one.end for one in ranges):
                 raise ConfigurationError(
-                    f"files stand for topic {topic!r}, which holds records too: say where live "
-                    f"workers are to begin in it, so that none is processed twice or left out, for "
+                    f"files stand for topic {topic!r}, which holds records too: set the start of "
+                    f"live workers, so that no record is processed twice or left out, for "
                     f"example --live-from {topic}=beginning, or =2024-12-01, or =end"
                 )
     return {
@@ -226,17 +232,17 @@ def _refuse_files(graph: Graph, files: Mapping[str, FileRequest], read: set[str]
 
 
 def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> None:
-    """Raise if what is to be continued is not what was started."""
+    """Raise if the job to resume was started differently."""
     how = (
-        f"a job goes on as it was started; give another name to --job to start a new one, or go "
-        f"back to what {job.name!r} was started with"
+        f"a job resumes only as it was started; give another name to --job to start a new one, "
+        f"or repeat the arguments of {job.name!r}"
     )
     if changed := differences(job.fingerprint, fingerprint(graph)):
         raise ConfigurationError(
             f"job {job.name!r} was started by another topology: {', '.join(changed)} changed "
-            f"since. What it has written follows from the old one, so the new one starts over: "
-            f"under another --job and, where the application keeps state, under another "
-            f"application name. Or go back to what {job.name!r} was started with, and it goes on"
+            f"since. Its output belongs to the old one, so the new one starts over: under "
+            f"another --job and, if the application is stateful, under another application name. "
+            f"Or restore the topology of {job.name!r}, and it resumes"
         )
     if changed := request_differences(job.request, request.written()):
         raise ConfigurationError(
@@ -246,17 +252,17 @@ def _refuse_another(job: Job, graph: Graph, request: Request, facts: Facts) -> N
         if facts.topics[topic].topic_id != topic_id:
             raise StartRefused(
                 f"topic {topic!r} was deleted and created again since job {job.name!r} started: "
-                f"its offsets mean other records now, so the job cannot go on; start a new one"
+                f"its offsets mean other records now, so the job cannot resume; start a new one"
             )
 
 
 def _refuse_running(
     graph: Graph, settings: Settings, facts: Facts, admin: ClusterAdmin, registry: ControlTopic
 ) -> None:
-    """Raise if an application that remembers has something to remember already.
+    """Raise if a stateful application has workers or state already.
 
-    A worker that sleeps in front of its EndTxn would add to the state that the job fills, so it is
-    fenced before anything is looked at.
+    A worker paused before its EndTxn would add to the state that the job fills, so it is fenced
+    before the state is read.
     """
     name = graph.application
     own = {source.topic for part in graph.sub_topologies for source in part.sources}
@@ -264,7 +270,7 @@ def _refuse_running(
     if not remembers and not own.intersection(writers_of(graph)):
         return
     why = (
-        f"application {name!r} keeps state, and a backfill fills one that has none: give the "
+        f"application {name!r} keeps state, and a backfill requires one without state: give the "
         f"topology another application name, backfill that, and let `eosframework backfill "
         f"cutover` take over"
     )

@@ -1,69 +1,74 @@
-"""Runs a started job: a Spark job for each stage, and what follows once its tasks are through.
+"""Runs a started job: a Spark job for each stage, and the work after its tasks.
 
+    R0. end transactions that attempts of a dead driver left open on the control topic
     R1. one stage after the other: an attempt for each task, which reads the log itself, or gets
-        rows that Spark sorted
-    R2. of the latter, tasks that have no row are completed, so that each has a position
-    R3. ends of own topics are written down, once everything that writes them is complete
-    R4. rows go to their tables
+        rows sorted by Spark
+    R2. in the latter case, complete tasks without rows, so that each task has a position
+    R3. record the ends of internal topics, once all tasks that write them are complete
+    R4. write rows to their tables
 
-Nothing is kept in this process that the registry does not have. It may be killed at any time, and
-the next start goes on. Spark's own calls run on a thread, so that the main one shows how far the
-tasks are and can be interrupted.
+All state is in the control topic. The driver may be killed at any time, and the next start resumes.
+Spark's calls run on a separate thread, so that the main one displays progress and can be
+interrupted.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.driver.job_start import Started
-from eosframework.backfill.driver.leftovers import end_leftovers
+from eosframework.backfill.driver.job_start import StartedJob
 from eosframework.backfill.driver.table_stage import run_tables
+from eosframework.backfill.executor.attempt_context import TaskSpec
 from eosframework.backfill.executor.functions import (
     RESULT_SCHEMA,
     attempts,
     attempts_over_log,
-    finishing,
+    completions,
 )
-from eosframework.backfill.executor.task_spec import Work
-from eosframework.backfill.job.job_entry import OffsetRange, ends_key
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState, OffsetRange, ends_key, task_of
+from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.job.stages import Stage, writers_of
 from eosframework.backfill.spark.arrow_batches import map_batches
 from eosframework.backfill.spark.executor_failures import failure_of
 from eosframework.backfill.spark.kafka_rows import kafka_rows
 from eosframework.backfill.spark.ordering import in_task_order
 from eosframework.backfill.spark.pickling import pack
-from eosframework.errors import PositionLost, RunError
+from eosframework.config import Settings
+from eosframework.errors import PositionLost, RunError, TransactionError
 from eosframework.kafka.consumer.settled import settled_ends
+from eosframework.kafka.worker_clients import producers
 from eosframework.records import TopicPartition
+from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Shown = Callable[[JobState], object]
-"""Told how far a job is, about once a second."""
+
+OnProgress = Callable[[JobState], object]
+"""Called with the job's progress about once a second."""
 
 LOOK_SECONDS = 1.0
 
 
 def run_stages(
-    spark: SparkSession, started: Started, shown: Shown, options: Mapping[str, str]
+    spark: SparkSession, started: StartedJob, on_progress: OnProgress, options: Mapping[str, str]
 ) -> JobState:
-    """Run what is left of a job and return it complete.
+    """Run the rest of a job and return it complete.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         started: the job.
-        shown: told how far it is.
+        on_progress: called with its progress.
         options: for Spark's Kafka client.
 
     Raises:
-        EosError: what an attempt failed with, or what the brokers said.
-        RunError: Spark gave up; its message is in it.
+        EosError: the error of an attempt, or of the brokers.
+        RunError: Spark gave up; its message is included.
     """
     events = structlog.get_logger()
     end_leftovers(started.log, started.graph.application, started.settings)
@@ -71,61 +76,62 @@ def run_stages(
         state = _state(started)
         if not state.is_complete(stage.name, stage.partitions):
             events.info("backfill_stage", job=state.job.name, stage=stage.name)
-            _run_stage(spark, started, state, stage, shown, options)
+            _run_stage(spark, started, state, stage, on_progress, options)
         _fix_ends(started)
     state = _state(started)
     if started.graph.persisters:
-        run_tables(spark, started, state, lambda act: _watched(spark, started, act, shown))
+        run_watched = partial(_run_watched, spark, started, on_progress=on_progress)
+        run_tables(spark, started, state, run_watched)
         state = _state(started)
     return state
 
 
-def _state(started: Started) -> JobState:
+def _state(started: StartedJob) -> JobState:
     state = started.log.read()
     if state is None:
         raise RunError(
-            f"job {started.state.job.name!r} is gone from the registry of application "
-            f"{started.graph.application!r}, which somebody deleted meanwhile; what it has written "
-            f"stays, and it cannot go on"
+            f"job {started.state.job.name!r} is missing in the control topic of "
+            f"application {started.graph.application!r}, which was deleted meanwhile; its output "
+            f"stays, and it cannot resume"
         )
     return state
 
 
 def _run_stage(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
     stage: Stage,
-    shown: Shown,
+    on_progress: OnProgress,
     options: Mapping[str, str],
 ) -> None:
     """Run a stage: R1, then R2."""
-    work = _work(started, state, stage)
+    spec = _task_spec(started, state, stage)
     if stage.reads_log:
         left = state.incomplete(stage.name, stage.partitions)
         _refuse_lost(started, _left(state, stage, left))
-        _run_each(spark, left, attempts_over_log(work), started, shown)
+        _run_tasks(spark, left, attempts_over_log(spec), started, on_progress)
         return
     frames = [_topic_rows(spark, started, state, stage, topic, options) for topic in stage.topics]
-    rows = in_task_order(spark, frames, work.graph, stage.name, stage.partitions)
-    results = map_batches(rows, attempts(work), RESULT_SCHEMA)
-    _watched(spark, started, results.collect, shown)
+    rows = in_task_order(spark, frames, spec.graph, stage.name, stage.partitions)
+    results = map_batches(rows, attempts(spec), RESULT_SCHEMA)
+    _run_watched(spark, started, results.collect, on_progress)
     if left := _state(started).incomplete(stage.name, stage.partitions):
-        _run_each(spark, left, finishing(work), started, shown)
+        _run_tasks(spark, left, completions(spec), started, on_progress)
 
 
-def _run_each(
+def _run_tasks(
     spark: SparkSession,
     tasks: Sequence[int],
     function: Callable[[int], int],
-    started: Started,
-    shown: Shown,
+    started: StartedJob,
+    on_progress: OnProgress,
 ) -> None:
     numbers = spark.sparkContext.parallelize(tasks, len(tasks))
-    _watched(spark, started, numbers.map(function).collect, shown)
+    _run_watched(spark, started, numbers.map(function).collect, on_progress)
 
 
-def _work(started: Started, state: JobState, stage: Stage) -> Work:
+def _task_spec(started: StartedJob, state: JobState, stage: Stage) -> TaskSpec:
     in_log = [t for t in stage.topics if t not in stage.own_topics and t not in stage.files]
     ranges = {
         TopicPartition(topic, number): one
@@ -137,7 +143,7 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
         for topic in (*stage.own_topics, *stage.files)
         for number in range(stage.partitions)
     }
-    return Work(
+    return TaskSpec(
         graph=pack(started.graph),
         settings=started.settings,
         job=state.job.name,
@@ -152,7 +158,7 @@ def _work(started: Started, state: JobState, stage: Stage) -> Work:
 
 
 def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPartition, OffsetRange]:
-    """Return what some tasks still have to read."""
+    """Return the remaining ranges of some tasks."""
     left: dict[TopicPartition, OffsetRange] = {}
     for topic in stage.topics:
         for number, one in enumerate(state.job.ranges[topic]):
@@ -166,7 +172,7 @@ def _left(state: JobState, stage: Stage, tasks: Sequence[int]) -> dict[TopicPart
 
 def _topic_rows(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
     stage: Stage,
     topic: str,
@@ -183,8 +189,8 @@ def _topic_rows(
     return kafka_rows(spark, started.settings.kafka, by_partition, options)
 
 
-def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-    """Raise if something of ranges is not there any more.
+def _refuse_lost(started: StartedJob, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Raise if records of the ranges were deleted.
 
     Raises:
         PositionLost: retention was faster.
@@ -195,9 +201,9 @@ def _refuse_lost(started: Started, ranges: Mapping[TopicPartition, OffsetRange])
         if one.first < one.end and one.first < begin:
             raise PositionLost(
                 f"{partition}: the next offset of job {started.state.job.name!r} is {one.first}, "
-                f"and the log begins at {begin} by now: retention removed what lies between, so "
-                f"the job cannot be completed. Let the topic keep its records for longer "
-                f"(retention.ms), and start another job: of an application that keeps state under "
+                f"and the log begins at {begin} by now: retention deleted the records between "
+                f"them, so the job cannot be completed. Let the topic keep its records for longer "
+                f"(retention.ms), and start another job; if the application is stateful, under "
                 f"another application name"
             )
 
@@ -207,11 +213,11 @@ def _own_ranges(state: JobState, topic: str) -> list[OffsetRange]:
     return [OffsetRange(first=first, end=end) for first, end in bounds]
 
 
-def _fix_ends(started: Started) -> None:
-    """Write down where own topics end of which every writer is complete (R3).
+def _fix_ends(started: StartedJob) -> None:
+    """Record the ends of internal topics once all their writers are complete (R3).
 
-    Nobody writes them afterwards: the application has no workers, and a zombie's transaction was
-    ended when its task's id was taken for the last time.
+    They get no more records: the application has no workers, and the last attempt's init of a
+    task's id ended the transactions of zombies.
     """
     state = _state(started)
     tasks = {stage.name: stage.partitions for stage in started.stages}
@@ -234,15 +240,15 @@ def _fix_ends(started: Started) -> None:
     started.log.write(entries)
 
 
-def _watched(
-    spark: SparkSession, started: Started, action: Callable[[], Any], shown: Shown
+def _run_watched(
+    spark: SparkSession, started: StartedJob, action: Callable[[], Any], on_progress: OnProgress
 ) -> None:
-    """Run a Spark action on a thread and tell how far the job is meanwhile.
+    """Run a Spark action on a thread, and report the job's progress meanwhile.
 
     Raises:
-        EosError: what an attempt failed with.
-        RunError: what else Spark gave up for.
-        KeyboardInterrupt: and the action is cancelled.
+        EosError: the error of an attempt.
+        RunError: any other failure of Spark.
+        KeyboardInterrupt: the action was cancelled.
     """
     from pyspark import InheritableThread
 
@@ -262,7 +268,7 @@ def _watched(
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             if (state := started.log.watch()) is not None:
-                shown(state)
+                on_progress(state)
     except BaseException:
         spark.sparkContext.cancelJobGroup(group)
         thread.join(started.settings.worker.stop_deadline_seconds)
@@ -270,10 +276,56 @@ def _watched(
     if failures:
         error = failures[0]
         raise failure_of(error) or RunError(
-            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again, "
-            f"and it goes on"
+            f"Spark gave job {started.state.job.name!r} up: {_first_line(error)}; start it again "
+            f"to resume"
         ) from error
 
 
 def _first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+DECIDED_SECONDS = 2.0
+"""Longest time for a healthy attempt's commit; later it counts as a leftover."""
+
+
+def end_leftovers(
+    log: JobLog, application: str, settings: Settings, decided_seconds: float = DECIDED_SECONDS
+) -> list[str]:
+    """End open transactions of a job's tasks on the control topic, and return their ids (R0).
+
+        L1. wait briefly: a healthy attempt's commit is decided soon
+        L2. find the tasks with undecided entries
+        L3. init their ids, as the following attempts would do anyway
+
+    Until all transactions are decided no reader may rely on the control topic, and the brokers end
+    them only after their timeout. An attempt ends the leftovers of its own task only, and would
+    wait for those of other tasks, which may run much later.
+
+    Args:
+        log: of the job.
+        application: owner of the job.
+        settings: connection to the cluster.
+        decided_seconds: wait for open transactions.
+
+    Raises:
+        ClusterUnreachable: the cluster did not answer.
+    """
+    if log.is_decided(decided_seconds):
+        return []
+    tasks = {task for key in log.undecided_keys() if (task := task_of(log.name, key))}
+    ids = [
+        str(TransactionalId.backfill(application, f"{log.name}.{sub_topology}", partition))
+        for sub_topology, partition in sorted(tasks)
+    ]
+    events = structlog.get_logger("eosframework.backfill").bind(job=log.name)
+    events.info("leftovers_ended", transactional_ids=ids)
+    outputs = producers(settings)
+    try:
+        outputs.close(outputs.open(ids))
+    except TransactionError as error:
+        # The stages then wait until the brokers end them.
+        events.warning("leftovers_not_ended", error=str(error))
+    finally:
+        outputs.stop()
+    return ids

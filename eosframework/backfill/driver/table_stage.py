@@ -1,8 +1,8 @@
-"""The stage of the tables: what a job has for the database goes there, by claims, as live.
+"""The stage of the table sinks: writes a job's rows by claims, as live table writers do.
 
-It runs last, over the application's own topics of rows as the other stages have filled them, and
-over the job's ranges of topics that are persisted as they are. Positions lie in the database;
-persisters go on from them. Where persisters run already, the rows are left to them.
+It runs last, over the application's row topics as filled by the other stages, and over the job's
+ranges of topics that feed tables directly. Positions are stored in the database, and table writers
+resume from them. If table writers already run, the rows are left to them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eosframework.backfill.driver.job_start import Started
+from eosframework.backfill.driver.job_start import StartedJob
 from eosframework.backfill.executor.chunk import Run
-from eosframework.backfill.executor.functions import telling
+from eosframework.backfill.executor.functions import run_numbered
 from eosframework.backfill.executor.table_attempt import (
     PATIENCE_SECONDS,
     Pace,
@@ -40,19 +40,19 @@ from eosframework.txnid import tables_group
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eosframework.backfill.job.job_state import JobState
+    from eosframework.backfill.job.job_entry import JobState
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)
-class TablesWork:
-    """What a task of this stage needs to know; it travels to the executors.
+class TableTaskSpec:
+    """The parameters of this stage's tasks, sent to the executors.
 
     Args:
-        graph: of the application, packed.
-        topic_ids: of the topics that are persisted.
-        ranges: all of them, those that are in the tables already left out.
+        graph: of the application, pickled.
+        topic_ids: of the table sinks' topics.
+        ranges: all ranges, without the part already in the tables.
     """
 
     graph: bytes
@@ -63,22 +63,22 @@ class TablesWork:
 
 def run_tables(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
-    watched: Callable[[Callable[[], Any]], None],
+    run_watched: Callable[[Callable[[], Any]], None],
 ) -> None:
-    """Carry what is left of a job's rows into their tables.
+    """Write the rest of a job's rows to their tables.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         started: the job.
-        state: of which everything else is complete.
-        watched: runs an action of Spark's.
+        state: all its other stages are complete.
+        run_watched: runs a Spark action.
 
     Raises:
-        RecordFailed: a record gives no row, or the database refuses it, and the policy is to fail.
-        RunError: rows are gone, or lie before the range; or the database stays away.
-        DatabaseUnusable: the database cannot be asked.
+        RecordFailed: a record yields no row, or the database refuses it, and the policy is to fail.
+        RunError: rows were deleted, or precede the range; or the database stays unavailable.
+        DatabaseUnusable: the database cannot be queried.
     """
     graph = started.graph
     if not graph.persisters or state.tables_at is not None:
@@ -88,20 +88,20 @@ def run_tables(
     if members := started.admin.describe_group(group).client_ids:
         events.info("tables_left_to_workers", group=group, workers=len(members))
     else:
-        _carry_all(spark, started, state, watched)
+        _write_tables(spark, started, state, run_watched)
     done = {"at": round(time.time() * 1000), "workers": len(members)}
     started.log.write({tables_key(state.job.name): done})
 
 
-def _carry_all(
+def _write_tables(
     spark: SparkSession,
-    started: Started,
+    started: StartedJob,
     state: JobState,
-    watched: Callable[[Callable[[], Any]], None],
+    run_watched: Callable[[Callable[[], Any]], None],
 ) -> None:
     graph = started.graph
     ranges = _left(started, state)
-    work = TablesWork(
+    spec = TableTaskSpec(
         pack(graph),
         started.settings,
         {p.topic: started.facts.topics[p.topic].topic_id for p in graph.persisters},
@@ -112,49 +112,49 @@ def _carry_all(
     )
     if ranges:
         partitions = spark.sparkContext.parallelize(sorted(ranges), len(ranges))
-        watched(partitions.map(carrying(work)).collect)
+        run_watched(partitions.map(table_attempts(spec)).collect)
 
 
-def carrying(work: TablesWork) -> Callable[[TopicPartition], int]:
-    """Return what runs on executors: the rows of a partition go into tables, and are counted."""
+def table_attempts(spec: TableTaskSpec) -> Callable[[TopicPartition], int]:
+    """Return the function for executors: it writes a partition's rows to tables and counts them."""
 
     def run(partition: TopicPartition) -> int:
-        return telling(partial(_carry_range, work, TopicPartition(*partition)))
+        return run_numbered(partial(_write_range, spec, TopicPartition(*partition)))
 
     return run
 
 
-def _carry_range(work: TablesWork, partition: TopicPartition, attempt_number: int) -> int:
-    range_ = work.ranges[partition]
+def _write_range(spec: TableTaskSpec, partition: TopicPartition, attempt_number: int) -> int:
+    range_ = spec.ranges[partition]
     rows = read_ranges(
-        work.settings.kafka,
+        spec.settings.kafka,
         {partition: (range_.first, range_.end)},
         patience_seconds=PATIENCE_SECONDS,
     )
     with closing(rows):
-        return carry(work, partition, rows, attempt_number)
+        return write_partition(spec, partition, rows, attempt_number)
 
 
-def carry(
-    work: TablesWork, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
+def write_partition(
+    spec: TableTaskSpec, partition: TopicPartition, rows: Iterable[Run], attempt_number: int
 ) -> int:
-    """Carry the rows of one partition into tables; see `TableAttempt.run`."""
+    """Write the rows of one partition to tables; see `TableAttempt.run`."""
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_positions import seen_position
     from eosframework.postgres.tables.table_sink import PostgresRowStore
 
-    graph = unpack(work.graph)
+    graph = unpack(spec.graph)
     name = graph.application
-    database = Database(work.settings.database, application_name=_session_name(name, partition))
-    store = PostgresRowStore(database, name, work.topic_ids)
-    range_ = work.ranges[partition]
+    database = Database(spec.settings.database, application_name=_session_name(name, partition))
+    store = PostgresRowStore(database, name, spec.topic_ids)
+    range_ = spec.ranges[partition]
     attempt = TableAttempt(
         partition,
         range_.first,
         range_.end,
         RowMaker(next(p for p in graph.persisters if p.topic == partition.topic)),
         store,
-        Pace.of(work.settings),
+        Pace.of(spec.settings),
         partial(seen_position, database, name, partition),
     )
     try:
@@ -164,16 +164,16 @@ def carry(
 
 
 def _session_name(application: str, partition: TopicPartition) -> str:
-    """Return by what attempts of one partition know each other; longer names would be cut."""
+    """Return the session name shared by attempts of one partition; longer names would be cut."""
     task = f"{application}/{partition}"
     return f"eosframework backfill {hashlib.sha256(task.encode()).hexdigest()[:16]}"
 
 
-def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange]:
-    """Return what is not in the tables yet; a claim tells it exactly.
+def _left(started: StartedJob, state: JobState) -> dict[TopicPartition, OffsetRange]:
+    """Return the ranges missing in the tables; later, a claim determines them exactly.
 
     Raises:
-        PositionLost: some of it is gone from the log.
+        PositionLost: some of their records were deleted from the log.
         RunError: the tables lack records before a range.
     """
     wanted = table_ranges(started.graph, state, started.facts.partitions, started.admin)
@@ -189,9 +189,9 @@ def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange
         refuse_gap(partition, position, range_.first)
         if position < log[partition][0] and position < range_.end:
             raise PositionLost(
-                f"{partition}: the tables hold what comes before offset {position}, and the log "
-                f"begins at {log[partition][0]} by now: retention removed what lies between. To go "
-                f"on without it: eosframework positions set APP --tables "
+                f"{partition}: the tables have the rows before offset {position}, and the log "
+                f"begins at {log[partition][0]} by now: retention deleted the records between "
+                f"them. To resume without them: eosframework positions set APP --tables "
                 f"'{partition}={log[partition][0]}'"
             )
         left[partition] = OffsetRange(first=position, end=range_.end)
@@ -201,13 +201,13 @@ def _left(started: Started, state: JobState) -> dict[TopicPartition, OffsetRange
 def table_ranges(
     graph: Graph, state: JobState, partitions: Mapping[str, int], admin: ClusterAdmin
 ) -> dict[TopicPartition, OffsetRange]:
-    """Return what goes to tables: a job's ranges, and all of the application's own rows.
+    """Return the ranges for tables: those of the job, and all of the application's row topics.
 
     Args:
         graph: of the application.
         state: of the job.
-        partitions: how many each topic has.
-        admin: asks the cluster.
+        partitions: number of partitions by topic.
+        admin: admin client of the cluster.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     own: list[TopicPartition] = []
@@ -221,7 +221,7 @@ def table_ranges(
     return ranges | {p: OffsetRange(first=first, end=end) for p, (first, end) in bounds.items()}
 
 
-def _stored(started: Started) -> dict[TopicPartition, int | None]:
+def _stored(started: StartedJob) -> dict[TopicPartition, int | None]:
     from eosframework.postgres import Database
     from eosframework.postgres.tables.table_positions import stored_positions
 

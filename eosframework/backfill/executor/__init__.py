@@ -1,5 +1,6 @@
-"""What a task of a backfill does on an executor: from rows in its order to transactions.
+"""The task of a backfill on an executor: from ordered rows to transactions.
 
-Owns attempts: who has a task, from where it goes on, what is committed together and what an outcome
-means. It knows no Spark: rows come as an iterator, so that attempts are tested without it.
+Owns attempts: ownership of a task, its resume position, the content of a commit and the handling of
+outcomes. It has no dependency on Spark: rows come as an iterator, so attempts are tested without
+it.
 """

@@ -1,24 +1,29 @@
-"""What an attempt works with, made on an executor from what the driver sent."""
+"""The dependencies of an attempt, created on an executor from the driver's task spec.
+
+Records that a task writes to internal topics get a header with their writer. Live, the tasks that
+write a repartition topic run at the same time, so its order is roughly that of event time. A
+backfill's tasks write it one after the other, and the stage that reads it merges by writer.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from eosframework.application.output_limits import output_limits
-from eosframework.backfill.executor.marking import MarkedOutput
-from eosframework.backfill.executor.task_spec import Work
+from eosframework.application.start_checks import Facts
 from eosframework.backfill.job.job_entry import TaskProgress
 from eosframework.backfill.job.job_log import JobLog
 from eosframework.backfill.spark.pickling import unpack
+from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.config import Settings
-from eosframework.errors import ConfigurationError, RunError, StateUnwritable
+from eosframework.errors import ConfigurationError, RunError, StateUnwritable, TransactionError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import hold_nothing
@@ -36,48 +41,48 @@ from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import TransactionalId
 
 GARBAGE_THRESHOLD = 50_000
-"""A batch makes thousands of tuples, all freed by their reference counts; walking them at every
-700th takes 3 to 7% of the time."""
+"""A batch makes thousands of tuples, all freed by reference counts; a collection for every 700th
+takes 3 to 7% of the time."""
 
 
 class ProgressLog(Protocol):
     """The progress of tasks; see `JobLog`, whose methods raise ClusterUnreachable."""
 
     def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, once all is decided."""
+        """Return a task's progress, once all transactions are decided."""
         ...
 
     def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, as far as that is decided."""
+        """Return a task's decided progress, without waiting."""
         ...
 
     def written_end(self) -> int:
-        """Return the offset behind everything that is written, decided or not."""
+        """Return the log end offset, past open transactions."""
         ...
 
     def newest_of_task(
         self, sub_topology: str, partition: int, since: int = 0
     ) -> tuple[int, TaskProgress] | None:
-        """Return what was last written from an offset on, whatever becomes of it."""
+        """Return the last written progress from an offset on, committed or not."""
         ...
 
     def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        """Return what to produce so that progress counts."""
+        """Return the record that commits progress within a transaction."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
-    """What one attempt works with.
+class AttemptContext:
+    """The dependencies of one attempt.
 
     Args:
         identity: of the task, the same for every attempt.
-        starts: of the task's source partitions.
-        ends: likewise, where they are offsets.
-        own_topics: of those that the task may write to: records there tell who wrote them.
-        holds_records: tells of ranges whether there is any record in them.
-        state: None: the sub-topology keeps nothing.
-        run: which the attempt belongs to; see `Work`.
+        starts: first positions of the task's source partitions.
+        ends: their end offsets, where known.
+        own_topics: internal topics that the task may write to; their records get a writer header.
+        holds_records: returns whether ranges contain any record.
+        state: None: the sub-topology is stateless.
+        run: of the attempt; see `TaskSpec`.
     """
 
     identity: TransactionalId
@@ -99,73 +104,73 @@ class Equipment:
 
     @property
     def sub_topology(self) -> str:
-        """Name of the task's part of the topology."""
+        """Name of the task's sub-topology."""
         return self.compiled.part.name
 
-    def marked(self, output: TransactionalOutput) -> TransactionalOutput:
-        """Return an output whose records to own topics tell who wrote them."""
+    def with_writer_header(self, output: TransactionalOutput) -> TransactionalOutput:
+        """Return an output that adds a writer header to records of internal topics."""
         if not self.own_topics:
             return output
         return MarkedOutput(output, self.own_topics, f"{self.sub_topology}/{self.partition}")
 
 
 def refuse_receipts(settings: Settings) -> None:
-    """Raise if outputs are to have receipts: those count offsets, and a backfill counts rows.
+    """Raise if receipts are enabled: they count offsets, and rows have none.
 
     Raises:
-        ConfigurationError: says how to go on.
+        ConfigurationError: names the alternative.
     """
     if settings.worker.receipts:
         raise ConfigurationError(
-            "worker.receipts=true cannot be kept by a backfill: a receipt names the offset of its "
-            "input record, and rows that Spark reads and merges have none. Backfill with "
-            "--set worker.receipts=false; live workers begin their receipts behind it"
+            "worker.receipts=true is not supported in a backfill: a receipt names the offset of "
+            "its input record, and rows that Spark reads and merges have none. Backfill with "
+            "--set worker.receipts=false; live workers start receipts after it"
         )
 
 
 @contextmanager
-def equipped(work: Work, partition: int) -> Generator[Equipment]:
-    """Make what an attempt works with, and give it up after the block.
+def attempt_context(spec: TaskSpec, partition: int) -> Generator[AttemptContext]:
+    """Create the dependencies of an attempt, and close them after the block.
 
     Raises:
-        ConfigurationError: a setting cannot be kept by a backfill.
-        RunError: there is no such task, or no directory for its stores.
+        ConfigurationError: a setting is not supported in a backfill.
+        RunError: the task does not exist, or a directory for its stores cannot be created.
     """
-    refuse_receipts(work.settings)
-    graph = unpack(work.graph)
-    part = graph.sub_topology(work.sub_topology)
+    refuse_receipts(spec.settings)
+    graph = unpack(spec.graph)
+    part = graph.sub_topology(spec.sub_topology)
     topics = {source.topic for source in part.sources}
-    own = sorted(p for p in work.starts if p.partition == partition and p.topic in topics)
+    own = sorted(p for p in spec.starts if p.partition == partition and p.topic in topics)
     if not own:
         raise RunError(
-            f"there is no task {partition} of sub-topology {part.name!r} in backfill {work.job!r}: "
-            f"it has {work.partitions}, from 0"
+            f"there is no task {partition} of sub-topology {part.name!r} in backfill {spec.job!r}: "
+            f"it has {spec.partitions}, from 0"
         )
-    admin, outputs = ClusterAdmin(work.settings.kafka), _outputs(work, graph)
-    with _collecting_rarely(), _directory(work.settings) as directory:
-        state = _state(graph, part, work, admin, directory)
+    admin, outputs = ClusterAdmin(spec.settings.kafka), _outputs(spec, graph)
+    with _collecting_rarely(), _directory(spec.settings) as directory:
+        state = _state(graph, part, spec, admin, directory)
         try:
-            yield Equipment(
+            yield AttemptContext(
                 identity=TransactionalId.backfill(
-                    graph.application, f"{work.job}.{part.name}", partition
+                    graph.application, f"{spec.job}.{part.name}", partition
                 ),
                 compiled=compile_part(
                     part,
                     CompileContext(
                         closed_topics=graph.internal_topics,
-                        limits=output_limits(work.settings, work.facts, graph),
-                        is_missing=ChosenTopics(work.settings.kafka, admin).is_missing,
+                        limits=output_limits(spec.settings, spec.facts, graph),
+                        is_missing=ChosenTopics(spec.settings.kafka, admin).is_missing,
                     ),
                 ),
-                settings=work.settings,
-                starts={p: work.starts[p] for p in own},
-                ends={p: end for p in own if (end := work.ends.get(p)) is not None},
-                own_topics=_written(part, work.own_topics),
+                settings=spec.settings,
+                starts={p: spec.starts[p] for p in own},
+                ends={p: end for p in own if (end := spec.ends.get(p)) is not None},
+                own_topics=_written(part, spec.own_topics),
                 outputs=outputs,
-                log=JobLog(work.job, graph.application, work.settings.kafka, admin),
-                holds_records=_looks(work.settings, admin),
+                log=JobLog(spec.job, graph.application, spec.settings.kafka, admin),
+                holds_records=_record_finder(spec.settings, admin),
                 state=state,
-                run=work.run,
+                run=spec.run,
             )
         finally:
             if state is not None:
@@ -174,35 +179,35 @@ def equipped(work: Work, partition: int) -> Generator[Equipment]:
 
 
 def _written(part: SubTopology, topics: frozenset[str]) -> frozenset[str]:
-    """Return those of some topics that a sub-topology may write to."""
+    """Return the given topics that a sub-topology may write to."""
     return topics if part.dynamic_sinks else topics.intersection(part.sink_topics)
 
 
-def _outputs(work: Work, graph: Graph) -> ProducerPool:
-    return producers(work.settings, work.facts.output_limits(graph), sorted(work.facts.topics))
+def _outputs(spec: TaskSpec, graph: Graph) -> ProducerPool:
+    return producers(spec.settings, spec.facts.output_limits(graph), sorted(spec.facts.topics))
 
 
 def _state(
-    graph: Graph, part: SubTopology, work: Work, admin: ClusterAdmin, directory: Path
+    graph: Graph, part: SubTopology, spec: TaskSpec, admin: ClusterAdmin, directory: Path
 ) -> LocalState | None:
-    """Return the state of one task, in a directory that goes with the attempt."""
+    """Return the state of one task, in a directory removed with the attempt."""
     looks_up = any(isinstance(node, Lookup) for node in nodes_of(part))
     tables = graph.global_tables if looks_up else ()
     if not part.stores and not tables:
         return None
     alone = replace(graph, sub_topologies=(part,), global_tables=tables)
     here = {"directory": directory, "standby_copies": 0}
-    state = work.settings.state.model_copy(update=here)
-    settings = work.settings.model_copy(update={"state": state})
-    return local_state(alone, settings, "backfill", work.facts.topics, admin)
+    state = spec.settings.state.model_copy(update=here)
+    settings = spec.settings.model_copy(update={"state": state})
+    return local_state(alone, settings, "backfill", spec.facts.topics, admin)
 
 
 @contextmanager
 def _directory(settings: Settings) -> Generator[Path]:
-    """Make a directory for stores that goes with the attempt; a killed one leaves it to Spark.
+    """Create a directory for stores, removed with the attempt; a killed one leaves it to Spark.
 
     Raises:
-        StateUnwritable: it cannot be made.
+        StateUnwritable: it cannot be created.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     parent = settings.state.directory or (Path(local) if local else None)
@@ -219,7 +224,7 @@ def _directory(settings: Settings) -> Generator[Path]:
         yield Path(directory)
 
 
-def _looks(
+def _record_finder(
     settings: Settings, admin: ClusterAdmin
 ) -> Callable[[Mapping[TopicPartition, tuple[int, int]]], bool]:
     return lambda ranges: not hold_nothing(settings.kafka, admin, ranges)
@@ -227,10 +232,99 @@ def _looks(
 
 @contextmanager
 def _collecting_rarely() -> Generator[None]:
-    """Let the garbage collector look once in a while instead of several times in each batch."""
+    """Raise the garbage collector's threshold: it would run several times in each batch."""
     thresholds = gc.get_threshold()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One stage of a job: a sub-topology over the whole range.
+
+    Args:
+        graph: of the application, pickled.
+        job: its name.
+        partitions: number of tasks.
+        starts: first position by source partition of every task.
+        ends: end offset by source partition; None or missing: the rows' number determines it,
+            counted from 0.
+        facts: of the cluster, at the start of the job.
+        own_topics: internal topics; their records get `WRITER_HEADER`.
+        run: id of the stage in one driver. Its attempts may still be active, whatever number Spark
+            gives the next attempt: after a lost shuffle it counts from 0 again.
+    """
+
+    graph: bytes
+    settings: Settings
+    job: str
+    sub_topology: str
+    partitions: int
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int | None]
+    facts: Facts
+    own_topics: frozenset[str]
+    run: str = ""
+
+
+_Headers = Sequence[tuple[str, bytes | None]] | None
+
+
+class MarkedOutput:
+    """A `TransactionalOutput` that adds a header to records of some topics.
+
+    Args:
+        output: the wrapped output.
+        topics: the topics.
+        writer: value of the header.
+    """
+
+    def __init__(self, output: TransactionalOutput, topics: frozenset[str], writer: str) -> None:
+        self._output = output
+        self._topics = topics
+        self._header = WRITER_HEADER, writer.encode()
+
+    @property
+    def transactional_id(self) -> str:
+        """The wrapped output's transactional id."""
+        return self._output.transactional_id
+
+    @property
+    def produce(self) -> Callable[..., None]:
+        """`produce(*output)` of the current producer; changes when it is recycled."""
+        produce, topics, own = self._output.produce, self._topics, self._header
+
+        def with_writer_header(
+            topic: str,
+            value: bytes | None,
+            key: bytes | None,
+            partition: int,
+            encoded: Any,
+            also_told: Any,
+            timestamp: int,
+            headers: _Headers,
+        ) -> None:
+            if topic in topics:
+                headers = [*headers, own] if headers else [own]
+            produce(topic, value, key, partition, encoded, also_told, timestamp, headers)
+
+        return with_writer_header
+
+    def explain(self, error: Exception) -> TransactionError:
+        """Return the meaning of an exception from `produce`."""
+        return self._output.explain(error)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._output.begin()
+
+    def poll(self, timeout_seconds: float = 0) -> None:
+        """Serve delivery reports, so that the producer's queue drains."""
+        self._output.poll(timeout_seconds)
+
+    def deliver(self) -> None:
+        """Wait until the brokers have acknowledged all records."""
+        self._output.deliver()

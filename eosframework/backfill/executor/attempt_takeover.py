@@ -1,7 +1,7 @@
-"""When a later attempt may take a task from an earlier one: never from one that is well.
+"""The condition for taking a task from another attempt: never from a healthy one.
 
-A retry and a speculative copy look alike to whoever runs them. Taking over ends the other attempt,
-so a copy that merely starts would undo what it was meant to speed up.
+A retry and a speculative copy are indistinguishable. A takeover ends the other attempt, so a copy
+that took over at its start would undo the work that it should speed up.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import structlog
 from eosframework.errors import ClusterUnreachable, DatabaseAway
 
 LOOK_SECONDS = 1.0
-"""Between two looks at what the other attempt has written."""
+"""Interval between two looks at the other attempt's progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """What can be seen of whoever has a task.
+class SignOfLife:
+    """The visible activity of a task's owner.
 
     Args:
-        mark: another one than before is a sign of life; None: nobody has written yet.
-        ended: nobody has the task any more, or everything of it is done.
+        mark: a change is a sign of life; None: nothing was written yet.
+        ended: the task has no owner any more, or is complete.
     """
 
     mark: object = None
@@ -32,21 +32,21 @@ class Sign:
 
 
 def wait_for_turn(
-    look: Callable[[], Sign],
+    look: Callable[[], SignOfLife],
     stall_seconds: float,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Sign:
-    """Wait until there was no sign of life for a while, and return the last one.
+) -> SignOfLife:
+    """Wait for a period without a sign of life, and return the last sign.
 
-    Time in which nobody answers says nothing of the other attempt, and does not count.
+    Time without an answer says nothing of the other attempt, and does not count.
 
     Args:
-        look: returns what is to be seen now.
-        stall_seconds: so long without a sign of life.
+        look: returns the current sign.
+        stall_seconds: length of the period.
         clock: seconds, monotonic.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
     events = structlog.get_logger("eosframework.backfill")
     last = look()

@@ -1,16 +1,16 @@
-"""One attempt of carrying a partition's rows into tables: as a persister does, from rows of Spark.
+"""One attempt to write a partition's rows to tables: a table writer over Spark's rows.
 
-    B1. a later attempt watches the position; it goes on only where that stands still, or nobody
-        is connected who could move it, and returns where it is at the end
-    B2. claim: raise the epoch of the position and read it, in one statement; it waits for a
-        transaction in doubt, and from then on no other attempt writes
-    B3. pass over what is in the tables already; make rows of the rest
+    B1. a successor watches the position; it continues only if that stands still, or no session
+        that could move it is connected, and returns if the position is at the end
+    B2. claim: increment the epoch of the position and read it, in one statement; it waits for an
+        open transaction, and from then on no other attempt can write
+    B3. skip rows that are in the tables already; convert the rest
     B4. write rows and position in one transaction of the database
-    B5. decide: written, go on; away or in doubt, B2 again, which tells; overtaken, end: another
-        attempt has the partition; refused, write what comes before it and end
+    B5. decide the outcome: written, continue; unavailable or unknown, repeat B2, which shows it;
+        overtaken, end: another attempt has the partition; refused, write the rows before it and end
     B6. at the end of the rows, move the position to the end of the range
 
-Records are kept until they are known to be in the database. Live persisters go on from the same
+Records are kept until they are known to be in the database. Live table writers resume from the same
 position.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eosframework import failpoints
-from eosframework.backfill.executor.attempt_takeover import Sign, wait_for_turn
+from eosframework.backfill.executor.attempt_takeover import SignOfLife, wait_for_turn
 from eosframework.backfill.executor.chunk import Run
 from eosframework.config import Settings
 from eosframework.errors import (
@@ -40,20 +40,20 @@ from eosframework.tables.row_conversion import RowMaker
 from eosframework.tables.table_ports import Batch, Claim, RowStore, Seen
 
 PATIENCE_SECONDS = 300.0
-"""How long a database that is away is waited for; then Spark may try the task again."""
+"""Longest wait for an unavailable database; then Spark may retry the task."""
 
 FIRST_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How an attempt writes.
+    """Intervals and sizes of writes.
 
     Args:
-        batch_rows: so many rows are written without waiting for the interval.
-        kept_records: so many records are kept at most until they are written.
-        longest_pause_seconds: between two attempts to reach a database that is away.
-        stall_seconds: so long without a move another attempt counts as lost.
+        batch_rows: rows that are written before the interval has passed.
+        kept_records: largest number of unwritten records.
+        longest_pause_seconds: between two attempts to reach an unavailable database.
+        stall_seconds: time without progress after which another attempt counts as lost.
     """
 
     commit_interval_seconds: float
@@ -64,7 +64,7 @@ class Pace:
 
     @classmethod
     def of(cls, settings: Settings) -> Pace:
-        """Return what the settings say."""
+        """Return the pace from the settings."""
         return cls(
             commit_interval_seconds=settings.backfill.commit_interval_seconds,
             batch_rows=settings.database.batch_rows,
@@ -75,18 +75,18 @@ class Pace:
 
 
 class TableAttempt:
-    """Carries the rows of one partition.
+    """Writes the rows of one partition.
 
     Args:
-        partition: of a topic that is persisted.
-        start: where the range begins.
-        end: where it ends; the position afterwards.
-        maker: makes the rows of the topic.
+        partition: of a table sink's topic.
+        start: begin of the range.
+        end: end of the range; the position afterwards.
+        maker: converts records of the topic to rows.
         store: the database.
-        pace: how it writes.
-        look: returns what is to be seen of other attempts, without a claim.
+        pace: intervals and sizes of writes.
+        look: returns the activity of other attempts, without a claim.
         clock: seconds, monotonic.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -118,17 +118,18 @@ class TableAttempt:
         self._events = structlog.get_logger("eosframework.backfill").bind(partition=str(partition))
 
     def run(self, rows: Iterable[Run], attempt_number: int) -> int:
-        """Carry all rows, and return how many this attempt has written.
+        """Write all rows, and return the number that this attempt has written.
 
         Args:
-            rows: of the partition, in offset order, those that are in the tables already too.
-            attempt_number: 0 only if no other attempt of the partition can be well and at work.
+            rows: of the partition, in offset order, including those already in the tables.
+            attempt_number: 0 only if no other attempt of the partition can be healthy.
 
         Raises:
             InstanceFenced: another attempt has the partition.
-            RecordFailed: a record gives no row, or the database refuses it; what comes before it
-                is written.
-            RunError: the range begins behind what is in the tables, or the database stays away.
+            RecordFailed: a record yields no row, or the database refuses it; the rows before it are
+                written.
+            RunError: the range begins after the tables' position, or the database stays
+                unavailable.
         """
         if attempt_number > 0 and self._is_done_by_another():
             return 0
@@ -142,11 +143,11 @@ class TableAttempt:
         return self.written
 
     def _is_done_by_another(self) -> bool:
-        """Wait until whoever has the partition stands still or is done (B1)."""
+        """Wait until the partition's owner stands still or is done (B1)."""
 
-        def look() -> Sign:
+        def look() -> SignOfLife:
             seen = self._look()
-            return Sign(seen, ended=not seen.connected or self._is_end(seen.next_offset))
+            return SignOfLife(seen, ended=not seen.connected or self._is_end(seen.next_offset))
 
         last = wait_for_turn(look, self._pace.stall_seconds, clock=self._clock, sleep=self._sleep)
         return isinstance(last.mark, Seen) and self._is_end(last.mark.next_offset)
@@ -157,10 +158,10 @@ class TableAttempt:
     # --- the claim: B2 --------------------------------------------------------------------------
 
     def _claimed(self) -> Batch:
-        """Claim, and return the batch that begins at the position.
+        """Claim, and return the empty batch at the position.
 
         Raises:
-            RunError: the database stays away, or lacks records before the range.
+            RunError: the database stays unavailable, or lacks records before the range.
         """
         given_up_at = self._clock() + PATIENCE_SECONDS
         pause_seconds = FIRST_PAUSE_SECONDS
@@ -171,8 +172,8 @@ class TableAttempt:
             except DatabaseAway as error:
                 if self._clock() >= given_up_at:
                     raise RunError(
-                        f"{self._partition}: the database did not come back within "
-                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again, and it goes on"
+                        f"{self._partition}: the database stayed unavailable for "
+                        f"{PATIENCE_SECONDS:g} s ({error}); start the job again to resume"
                     ) from error
                 self._events.warning("database_away", error=str(error))
                 self._sleep(pause_seconds)
@@ -184,8 +185,8 @@ class TableAttempt:
         if position < self._confirmed:
             raise RunError(
                 f"{self._partition}: the database went back from offset {self._confirmed} to "
-                f"{position}, as one does that was restored, or promoted before it had everything; "
-                f"start the job again, and it goes on from there"
+                f"{position}, as after a restore, or after the promotion of an incomplete replica; "
+                f"start the job again to resume there"
             )
         self._confirmed = position
         self._begun_at = self._clock()
@@ -204,7 +205,7 @@ class TableAttempt:
         return self._write(batch) if is_due or is_full else batch
 
     def _add(self, batch: Batch, messages: Sequence[Message]) -> None:
-        """Make rows; of a record that gives none with `fail`, write what comes before it.
+        """Convert messages; before a record without a row with `fail`, write the earlier ones.
 
         Raises:
             RecordFailed: of that record.
@@ -218,7 +219,7 @@ class TableAttempt:
     # --- writing: B4, B5 ------------------------------------------------------------------------
 
     def _write(self, batch: Batch) -> Batch:
-        """Write a batch and return the next one, which is empty."""
+        """Write a batch and return the next, empty one."""
         while batch.next_offset != batch.claim.next_offset:
             try:
                 self._store.write([batch])
@@ -228,7 +229,7 @@ class TableAttempt:
                 continue
             except Overtaken as error:
                 raise InstanceFenced(
-                    f"{self._partition}: another attempt has claimed it, and goes on"
+                    f"{self._partition}: another attempt has claimed it and continues"
                 ) from error
             except RowRefused as error:
                 self._write(batch.up_to(error.offset))
@@ -241,7 +242,7 @@ class TableAttempt:
         return batch
 
     def _again(self, before: Batch) -> Batch:
-        """Claim, which tells what was written, and make the rows of the rest again."""
+        """Claim, which shows the outcome of the write, and convert the rest again."""
         batch = self._claimed()
         if batch.next_offset >= before.next_offset:
             self.written += before.size
@@ -253,7 +254,7 @@ class TableAttempt:
         return batch
 
     def _next(self, claim: Claim, position: int) -> Batch:
-        """Return the batch behind what is in the database."""
+        """Return the empty batch after the written position."""
         self._confirmed = position
         return self._maker.empty(replace(claim, next_offset=position), position)
 
@@ -266,8 +267,8 @@ def refuse_gap(partition: TopicPartition, position: int, start: int) -> None:
     """
     if position < start:
         raise RunError(
-            f"{partition}: the tables hold what comes before offset {position}, and the range "
-            f"begins at {start}: the records between would never be written. Start a job with "
+            f"{partition}: the tables have the rows before offset {position}, and the range "
+            f"begins at {start}: the records between them would never be written. Start a job with "
             f"--from '{partition}={position}', or set the position: eosframework positions set APP "
             f"--tables '{partition}={start}'"
         )

@@ -1,8 +1,8 @@
-"""A task reads its ranges of the log itself, as a live one does, where Spark has nothing to sort.
+"""The log reader of a task, for stages whose records Spark need not sort.
 
-Ends are fixed and `read_committed`, so every attempt finds the same records behind a position.
-What a task takes from several partitions it takes in the order of a live task with all its input at
-hand: no partition is idle before it is read to its end.
+Ends are fixed and `read_committed`, so every attempt finds the same records from a position on.
+Several partitions are merged in the order of a live task with all its input available: no partition
+is idle before its end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
-from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.executor.ownership import PATIENCE_SECONDS
 from eosframework.kafka.consumer.range_reader import read_ranges
@@ -18,29 +18,29 @@ from eosframework.processing.input_queues import Pending, TimeOf, TimestampQueue
 from eosframework.records import TopicPartition
 
 Rows = Callable[[Mapping[TopicPartition, int]], Iterator[Run]]
-"""Gives a task's rows in its order, from its positions on or from before them."""
+"""Returns a task's rows in order, from its positions on or earlier."""
 
 TAKEN_RECORDS = 2000
-"""At most so many of one partition in a row, when several are merged."""
+"""Largest number of consecutive records of one partition in a merge."""
 
 
 @contextmanager
-def reading(equipment: Equipment) -> Generator[Rows]:
-    """Give what reads a task's ranges; after the block nothing of it is connected any more.
+def reading(context: AttemptContext) -> Generator[Rows]:
+    """Yield a reader of the task's ranges; its connections are closed after the block.
 
-    Its rows raise PositionLost where retention removed what is to be read, and ClusterUnreachable
-    where brokers stay away.
+    Its rows raise PositionLost where retention deleted records to read, and ClusterUnreachable
+    while brokers stay unavailable.
     """
     with ExitStack() as opened:
 
         def read(positions: Mapping[TopicPartition, int]) -> Iterator[Run]:
             lanes: dict[TopicPartition, Iterator[Run]] = {}
-            for partition in equipment.compiled.in_turn(equipment.ends):
-                range_ = positions[partition], equipment.ends[partition]
+            for partition in context.compiled.in_turn(context.ends):
+                range_ = positions[partition], context.ends[partition]
                 lanes[partition] = opened.enter_context(
                     closing(
                         read_ranges(
-                            equipment.settings.kafka,
+                            context.settings.kafka,
                             {partition: range_},
                             patience_seconds=PATIENCE_SECONDS,
                         )
@@ -48,7 +48,7 @@ def reading(equipment: Equipment) -> Generator[Rows]:
                 )
             if len(lanes) == 1:
                 return next(iter(lanes.values()))
-            sources = equipment.compiled.sources
+            sources = context.compiled.sources
             return merged(lanes, {p: sources[p.topic].time_of for p in lanes})
 
         yield read
@@ -57,11 +57,11 @@ def reading(equipment: Equipment) -> Generator[Rows]:
 def merged(
     lanes: Mapping[TopicPartition, Iterator[Run]], time_of: Mapping[TopicPartition, TimeOf]
 ) -> Iterator[Run]:
-    """Yield the records of several partitions in the order in which a live task takes them.
+    """Yield the records of several partitions in the order of a live task.
 
     Args:
-        lanes: the records of each partition, in the order of their offsets.
-        time_of: by partition, the one first whose records of the same time come first.
+        lanes: the records of each partition, in offset order.
+        time_of: by partition; among records of the same time, earlier partitions come first.
     """
     queue = TimestampQueue(time_of, 0.0, lambda: 0.0)
     left, waiting, read_to = dict(lanes), dict.fromkeys(lanes, 0), dict.fromkeys(lanes, 0)

@@ -1,4 +1,4 @@
-"""What a topology is, so that a job is not continued by another one under the same name."""
+"""The fingerprint of a topology, which prevents another one from resuming its job."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ OWN = "eosframework"
 
 
 def fingerprint(graph: Graph) -> dict[str, str]:
-    """Return digests of the topology and of each module that its functions come from.
+    """Return digests of the topology and of each module with functions of it.
 
-    A helper beside a function counts, because the whole module does; what that imports from
-    elsewhere does not.
+    A whole module counts, including helpers in it; modules that it imports do not.
     """
     declared = orjson.dumps(describe(graph), option=orjson.OPT_SORT_KEYS)
     found = {TOPOLOGY: _digest(declared)}
@@ -41,7 +40,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def functions_of(graph: Graph) -> Iterator[Function]:
-    """Give every function of the user's that a graph calls."""
+    """Yield every user function that a graph calls."""
     for part in graph.sub_topologies:
         for node in nodes_of(part):
             yield from _functions(node)
@@ -51,7 +50,7 @@ def functions_of(graph: Graph) -> Iterator[Function]:
 
 
 def _functions(node: Any) -> Iterator[Function]:
-    """Give the functions among a node's fields; what follows it is walked by itself."""
+    """Yield the functions in a node's fields; the nodes after it are visited separately."""
     for field in fields(node):
         if field.name != "children":
             yield from _within(getattr(node, field.name))
@@ -72,7 +71,7 @@ def _within(value: Any) -> Iterator[Function]:
 
 
 def _origin(call: Any) -> tuple[str, bytes]:
-    """Return the module of a function and its text, or what is known where it has none."""
+    """Return a function's module and source, or other identification without a source."""
     function = inspect.unwrap(call)
     module = inspect.getmodule(function)
     if isinstance(module, ModuleType) and getattr(module, "__file__", None):
@@ -86,7 +85,7 @@ def _origin(call: Any) -> tuple[str, bytes]:
 
 
 def _bytes_of(code: CodeType | None) -> bytes:
-    """Return what a function without a file does: its instructions, constants and names."""
+    """Return the behaviour of a function without a file: its instructions, constants and names."""
     if code is None:
         return b""
     constants = (_bytes_of(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)

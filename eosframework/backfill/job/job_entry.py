@@ -1,22 +1,23 @@
-"""A backfill job as it was fixed when it started, and how far it is: entries of the registry.
+"""The entries of a backfill job in the control topic: its fixed input, and its progress.
 
-backfill/JOB                      the job: what is read, by which topology
-backfill/JOB/files/TOPIC/NUMBER   a part of the list of files that stand for a topic
-backfill/JOB/ends/TOPIC           ends of an own topic, once all that write it are complete
-backfill/JOB/task/SUB/PARTITION   how far a task is, written in its transactions
+backfill/JOB                      the job: its input and its topology
+backfill/JOB/files/TOPIC/NUMBER   a part of the list of files that replace a topic
+backfill/JOB/ends/TOPIC           ends of an internal topic, once all its writers are complete
+backfill/JOB/task/SUB/PARTITION   a task's progress, written in its transactions
 backfill/JOB/tables               rows are in their tables
-backfill/JOB/cutover              live workers go on from there
+backfill/JOB/cutover              live workers resume from the job's end
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from eosframework.errors import ConfigurationError
+from eosframework.errors import ConfigurationError, ControlTopicDamaged
 from eosframework.records import TopicPartition
 
 VERSION = 1
@@ -28,8 +29,8 @@ Offsets = tuple[int, ...]
 """One for each partition of a topic, from 0."""
 
 
-class Fixed(BaseModel):
-    """What is written into the registry and read again, by this version or a later one."""
+class ControlEntry(BaseModel):
+    """Base of the entries; unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -39,19 +40,19 @@ class Fixed(BaseModel):
 
     @classmethod
     def from_entry(cls, entry: Any) -> Self:
-        """Return what `to_entry` wrote."""
+        """Parse the result of `to_entry`."""
         return cls.model_validate(entry)
 
 
-class OffsetRange(Fixed):
+class OffsetRange(ControlEntry):
     """Offsets of one partition: from `first` to before `end`."""
 
     first: int
     end: int
 
 
-class PinnedFile(Fixed):
-    """A file as it was when the job started; another size or time is another file."""
+class PinnedFile(ControlEntry):
+    """A file at the start of the job; another size or time means another file."""
 
     path: str
     size_bytes: int
@@ -59,17 +60,17 @@ class PinnedFile(Fixed):
     """In milliseconds since the epoch."""
 
 
-class Files(Fixed):
-    """Files that stand for a source topic, in the order (event time, path, row).
+class Files(ControlEntry):
+    """Files that replace a source topic, in the order (event time, path, row).
 
-    Each row is a record: its columns as a JSON object, or what `record` makes of them.
+    Each row is a record: its columns as a JSON object, or the result of `record`.
     """
 
     format: str
     """parquet, json (lines) or csv."""
 
     options: Mapping[str, str] = {}
-    """Spark's, for reading the format."""
+    """Options of Spark for the format."""
 
     key: str | None = None
     """Column whose value is the record's key."""
@@ -78,20 +79,20 @@ class Files(Fixed):
     """module:function that takes a row as a dict and returns a `records.Record`."""
 
     partitions: int
-    """Of the topic."""
+    """Number of partitions of the topic."""
 
     partitioner: str
-    """Which puts a key into the partition in which a live producer would have put it."""
+    """Assigns a key to the partition of a live producer."""
 
     split_bytes: int
-    """How Spark cuts files into splits; within one, rows have an order."""
+    """Size of Spark's splits of files; rows are ordered within one."""
 
     files: tuple[PinnedFile, ...] = ()
     """Sorted by path."""
 
 
-class Job(Fixed):
-    """What a backfill reads and by which topology: fixed when it starts.
+class Job(ControlEntry):
+    """The input and topology of a backfill, fixed when it starts.
 
     Tables are read whole, from the beginning of their topics up to the end of the range.
     """
@@ -100,44 +101,44 @@ class Job(Fixed):
     application: str
     name: str
     fingerprint: Mapping[str, str]
-    """Of the topology and of the modules that its functions are in, by name; see `fingerprint`."""
+    """Digests of the topology and of its functions' modules, by name; see `fingerprint`."""
 
     request: Mapping[str, tuple[str, ...]] = {}
-    """What was asked for, by option, as it was written."""
+    """The user's arguments, by option."""
 
     suffix: str | None = None
-    """Behind the names of the topics and tables that it fills; None: those of the live ones."""
+    """Suffix of the names of its output topics and tables; None: the live names."""
 
     created_at: int
     """In milliseconds since the epoch."""
 
     ranges: Mapping[str, tuple[OffsetRange, ...]] = {}
-    """Of source topics in Kafka: one for each partition."""
+    """By source topic in Kafka: one for each partition."""
 
     files: Mapping[str, Files] = {}
-    """By the source topic that they stand for."""
+    """By the source topic that they replace."""
 
     own_starts: Mapping[str, Offsets] = {}
-    """Where each partition of the application's own source topics ended when the job started."""
+    """By internal source topic: end offset of each partition when the job started."""
 
     topic_ids: Mapping[str, str] = {}
-    """Of every topic that is read: one that was created again since is another topic."""
+    """By input topic: a topic that was created again is another topic."""
 
 
-class TaskProgress(Fixed):
-    """How far one task of a job is, as of its last committed transaction."""
+class TaskProgress(ControlEntry):
+    """Progress of one task of a job, as of its last committed transaction."""
 
     positions: Mapping[str, int]
-    """The next position of each source partition, written `TOPIC/PARTITION`."""
+    """The next offset of each source partition, keyed by `TOPIC/PARTITION`."""
 
     metadata: str
-    """Transaction number and stream time, as beside a live task's offsets."""
+    """Transaction number and stream time, as in the metadata of a live task's offsets."""
 
     records: int = 0
-    """Of the input, so far."""
+    """Processed input records."""
 
     late: int = 0
-    """Of them, too late for a step."""
+    """Number of them that were late for a step."""
 
     skipped: int = 0
     dead_letters: int = 0
@@ -147,13 +148,13 @@ class TaskProgress(Fixed):
     times come from a function of the topology, which is not called for this."""
 
     complete: bool = False
-    """Everything of the range is processed."""
+    """The whole range is processed."""
 
     ended: bool = False
-    """Whoever wrote this has ended, so that a later attempt need not wait for it."""
+    """The attempt that wrote this has ended, so its successor need not wait for it."""
 
     attempt: str
-    """Who wrote this."""
+    """Name of the attempt that wrote this."""
 
     written_at: int
     """In milliseconds since the epoch."""
@@ -168,10 +169,10 @@ class TaskProgress(Fixed):
 
 
 def check_name(name: str) -> str:
-    """Return a job's name.
+    """Return a valid job name.
 
     Raises:
-        ConfigurationError: it cannot be part of a transactional id.
+        ConfigurationError: the name is invalid in a transactional id.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
@@ -182,17 +183,17 @@ def check_name(name: str) -> str:
 
 
 def job_key(name: str) -> str:
-    """Return the key of a job; everything else of it lies under this key and a slash."""
+    """Return the key of a job; its other entries have this key and a slash as prefix."""
     return f"backfill/{name}"
 
 
 def files_key(name: str, topic: str, number: int) -> str:
-    """Return the key of a part of the files that stand for a topic."""
+    """Return the key of a part of the files that replace a topic."""
     return f"backfill/{name}/files/{topic}/{number}"
 
 
 def ends_key(name: str, topic: str) -> str:
-    """Return the key of the ends of an own topic."""
+    """Return the key of an internal topic's ends."""
     return f"backfill/{name}/ends/{topic}"
 
 
@@ -202,7 +203,7 @@ def task_key(name: str, sub_topology: str, partition: int) -> str:
 
 
 def task_of(name: str, key: str) -> tuple[str, int] | None:
-    """Return the task of whose progress a key is; None: of no task of this job."""
+    """Return the task of a progress key; None: the key belongs to no task of this job."""
     prefix = f"{job_key(name)}/task/"
     if not key.startswith(prefix):
         return None
@@ -211,10 +212,101 @@ def task_of(name: str, key: str) -> tuple[str, int] | None:
 
 
 def tables_key(name: str) -> str:
-    """Return the key that says that a job's rows are in their tables."""
+    """Return the key of the tables' completion."""
     return f"backfill/{name}/tables"
 
 
 def cutover_key(name: str) -> str:
-    """Return the key that says that live workers go on behind the job."""
+    """Return the key of the cutover."""
     return f"backfill/{name}/cutover"
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job with all later entries.
+
+    Args:
+        ends: of internal topics whose writers are complete, one for each partition.
+        tasks: progress by sub-topology and partition.
+        tables_at: time when all rows were in their tables, in milliseconds since the epoch; None:
+            they are not yet, or there are none.
+        cut_over_at: milliseconds since the epoch; None: not cut over yet.
+    """
+
+    job: Job
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+    tasks: Mapping[tuple[str, int], TaskProgress] = field(
+        default_factory=dict[tuple[str, int], TaskProgress]
+    )
+    cut_over_at: int | None = None
+    tables_at: int | None = None
+
+    def is_complete(self, sub_topology: str, partitions: int) -> bool:
+        """Return whether all tasks of a sub-topology are complete."""
+        return not self.incomplete(sub_topology, partitions)
+
+    def incomplete(self, sub_topology: str, partitions: int) -> list[int]:
+        """Return the partitions of a sub-topology whose tasks are not complete."""
+        tasks = {number: self.tasks.get((sub_topology, number)) for number in range(partitions)}
+        return [n for n, progress in tasks.items() if progress is None or not progress.complete]
+
+
+def to_entries(job: Job) -> dict[str, Any]:
+    """Return the entries to write when a job starts; the job itself comes last."""
+    entries: dict[str, Any] = {}
+    for topic, files in job.files.items():
+        for number, first in enumerate(range(0, len(files.files), FILES_PER_ENTRY)):
+            part = files.files[first : first + FILES_PER_ENTRY]
+            entries[files_key(job.name, topic, number)] = [file.to_entry() for file in part]
+    bare = {topic: files.model_copy(update={"files": ()}) for topic, files in job.files.items()}
+    entries[job_key(job.name)] = job.model_copy(update={"files": bare}).to_entry()
+    return entries
+
+
+def from_entries(name: str, entries: Mapping[str, Any]) -> JobState | None:
+    """Return a job's state from entries of a control topic; None: it does not exist."""
+    if job_key(name) not in entries:
+        return None
+    try:
+        return _read(name, entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ControlTopicDamaged(
+            f"an entry of backfill job {name!r} in the control topic cannot be read "
+            f"({type(error).__name__}: {error}); its key begins with {job_key(name)!r}. Read the "
+            f"topic from its beginning and write the last good value of that key again; and allow "
+            f"only the application to write to the topic"
+        ) from error
+
+
+def _read(name: str, entries: Mapping[str, Any]) -> JobState:
+    job = Job.from_entry(entries[job_key(name)])
+    ends: dict[str, tuple[int, ...]] = {}
+    tasks: dict[tuple[str, int], TaskProgress] = {}
+    parts: dict[str, dict[int, list[PinnedFile]]] = {}
+    cut_over_at: int | None = None
+    tables_at: int | None = None
+    start = job_key(name) + "/"
+    for key, entry in entries.items():
+        match key.removeprefix(start).split("/") if key.startswith(start) else []:
+            case ["files", topic, number]:
+                found = [PinnedFile.from_entry(file) for file in entry]
+                parts.setdefault(topic, {})[int(number)] = found
+            case ["ends", topic]:
+                ends[topic] = tuple(entry)
+            case ["task", sub_topology, number]:
+                tasks[sub_topology, int(number)] = TaskProgress.from_entry(entry)
+            case ["tables"]:
+                tables_at = entry["at"]
+            case ["cutover"]:
+                cut_over_at = entry["at"]
+            case _:
+                pass
+    return JobState(_with_files(job, parts), ends, tasks, cut_over_at, tables_at)
+
+
+def _with_files(job: Job, parts: Mapping[str, Mapping[int, list[PinnedFile]]]) -> Job:
+    whole: dict[str, Files] = {}
+    for topic, files in job.files.items():
+        listed = [file for _, part in sorted(parts.get(topic, {}).items()) for file in part]
+        whole[topic] = files.model_copy(update={"files": tuple(listed)})
+    return job.model_copy(update={"files": whole})

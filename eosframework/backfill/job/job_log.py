@@ -1,4 +1,4 @@
-"""A job's entries in the registry of its application, read and written."""
+"""Reads and writes of a job's entries in the control topic."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from eosframework.application.control_log import ControlLog
-from eosframework.backfill.job.job_entry import TaskProgress, job_key, task_key
-from eosframework.backfill.job.job_state import JobState, from_entries
+from eosframework.backfill.job.job_entry import (
+    JobState,
+    TaskProgress,
+    from_entries,
+    job_key,
+    task_key,
+)
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.processing.ports import Output
 
 SETTLE_SECONDS = 120.0
-"""How long a transaction in doubt is waited for: the brokers end one that outlasted its timeout
-only when they look again, which they do every ten seconds."""
+"""Longest wait for an open transaction: brokers look for expired ones every ten seconds."""
 
 
 class JobLog:
-    """What the registry holds of one job.
+    """The entries of one job in the control topic.
 
     Args:
         name: of the job.
-        application: whose registry.
-        settings: how to reach the cluster.
-        admin: asks the same cluster.
-        settle_seconds: how long a transaction in doubt is waited for.
+        application: owner of the control topic.
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
+        settle_seconds: longest wait for an open transaction.
     """
 
     def __init__(
@@ -41,76 +45,76 @@ class JobLog:
         self._log = ControlLog(application, settings, admin, settle_seconds=settle_seconds)
 
     def read(self) -> JobState | None:
-        """Return the job with everything that is committed of it; None: there is none.
+        """Return the job with all committed entries; None: there is none.
 
         Raises:
-            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
         """
         if not self._log.exists():
             return None
         return from_entries(self.name, self._log.settled(job_key(self.name)))
 
     def watch(self) -> JobState | None:
-        """Return the job as far as it is decided, for displays; waits for nothing.
+        """Return the job with its decided entries, without waiting; for displays.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         if not self._log.exists():
             return None
         return from_entries(self.name, self._log.decided(job_key(self.name)))
 
     def is_decided(self, within_seconds: float) -> bool:
-        """Tell whether everything in the registry is decided, or will be so within a while.
+        """Return whether all transactions on the control topic are decided, or are within a period.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         return self._log.is_settled(within_seconds)
 
     def undecided_keys(self) -> set[str]:
-        """Return the keys of entries that are not known to count, or not to count.
+        """Return the keys of entries in open transactions.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         return self._log.undecided()
 
     def read_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, once all is decided; None: it never committed.
+        """Return a task's progress, once all transactions are decided; None: it never committed.
 
-        It stays true only for whoever has taken the task's transactional.id.
+        It is final only for the owner of the task's transactional.id.
 
         Raises:
-            ClusterUnreachable: nobody answered, or a transaction stays in doubt.
+            ClusterUnreachable: the cluster did not answer, or a transaction stays open.
         """
         key = task_key(self.name, sub_topology, partition)
         return _progress(self._log.settled(key, [key]).get(key))
 
     def watch_task(self, sub_topology: str, partition: int) -> TaskProgress | None:
-        """Return how far a task is, as far as that is decided; waits for nothing.
+        """Return a task's decided progress, without waiting.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         key = task_key(self.name, sub_topology, partition)
         return _progress(self._log.decided(key, [key]).get(key))
 
     def written_end(self) -> int:
-        """Return the offset behind everything that is written in the registry, decided or not.
+        """Return the log end offset of the control topic, past open transactions.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         return self._log.written_end()
 
     def newest_of_task(
         self, sub_topology: str, partition: int, since: int = 0
     ) -> tuple[int, TaskProgress] | None:
-        """Return what was last written of a task, with its offset, whatever becomes of it.
+        """Return the last written progress of a task with its offset, committed or not.
 
-        It tells that its writer lives. Whoever stands still in the middle of a commit keeps what
-        others commit behind it from view, but not from here.
+        It is a sign of life of its writer. A writer that hangs during a commit hides later commits
+        of other writers from `read_committed` readers, but not from this method.
 
         Args:
             sub_topology: of the task.
@@ -118,7 +122,7 @@ class JobLog:
             since: the first offset that counts.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         found = self._log.newest(task_key(self.name, sub_topology, partition), since)
         if found is None or found[1] is None:
@@ -126,12 +130,12 @@ class JobLog:
         return found[0], TaskProgress.from_entry(found[1])
 
     def progress_output(self, sub_topology: str, partition: int, progress: TaskProgress) -> Output:
-        """Return what to produce in a task's transaction so that its progress counts."""
+        """Return the record that commits a task's progress in its transaction."""
         key = task_key(self.name, sub_topology, partition)
         return self._log.output(key, progress.to_entry())
 
     def output(self, key: str, entry: Any) -> Output:
-        """Return what to produce in a transaction so that an entry counts."""
+        """Return the record that commits an entry in a transaction."""
         return self._log.output(key, entry)
 
     def write(self, entries: Mapping[str, Any]) -> None:
@@ -144,10 +148,10 @@ def _progress(entry: Any) -> TaskProgress | None:
 
 
 def job_states(application: str, settings: KafkaSettings, admin: ClusterAdmin) -> list[JobState]:
-    """Return all jobs of an application as far as they are decided, in the order of their starts.
+    """Return the decided state of all jobs of an application, by start time.
 
     Raises:
-        ClusterUnreachable: nobody answered.
+        ClusterUnreachable: the cluster did not answer.
     """
     log = ControlLog(application, settings, admin, settle_seconds=SETTLE_SECONDS)
     if not log.exists():

@@ -1,8 +1,7 @@
-"""How far a job is: what its tasks have committed, how fast that goes, and when it will be done.
+"""The status of a job: progress of its tasks, rates and estimated time left.
 
-A task's positions tell how much of its range is done where all of it is read from Kafka by
-offsets. Rows of files and of the application's own topics are numbered as they come, so of these
-only the number so far is known.
+Positions give the share of a task's range where all its input is read from Kafka by offsets. Rows
+of files and of internal topics are numbered as they come, so only their number so far is known.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eosframework.backfill.job.job_entry import Job, TaskProgress
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import Job, JobState, TaskProgress
 from eosframework.backfill.job.stages import Stage, stages
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 
 RATE_SECONDS = 60.0
-"""Over how long a rate is taken, once a job has been watched for so long."""
+"""Period of a rate, once a job has been watched for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +24,10 @@ class TaskStatus:
     """One task.
 
     Args:
-        records: of its input, so far.
-        done: offsets of its range that are behind it; None: they have no known number.
-        total: offsets of its range; likewise.
-        written_at: when it last committed, in milliseconds since the epoch; None: never.
+        records: processed input records.
+        done: processed offsets of its range; None: unknown.
+        total: offsets of its range; None: unknown.
+        written_at: time of the last commit, in milliseconds since the epoch; None: never.
     """
 
     sub_topology: str
@@ -49,8 +47,8 @@ class StageStatus:
     """One stage with its tasks.
 
     Args:
-        per_second: records; None: not known, or nothing is running.
-        seconds_left: None: not known.
+        per_second: records; None: unknown, or no task is running.
+        seconds_left: None: unknown.
     """
 
     name: str
@@ -60,31 +58,31 @@ class StageStatus:
 
     @property
     def records(self) -> int:
-        """Of the input, so far."""
+        """Processed input records."""
         return sum(task.records for task in self.tasks)
 
     @property
     def done(self) -> int | None:
-        """Offsets behind its tasks; None: of one of them they are not known."""
+        """Processed offsets of all tasks; None: unknown for a task."""
         return _sum([task.done for task in self.tasks])
 
     @property
     def total(self) -> int | None:
-        """Offsets of its range; None: of a task they are not known."""
+        """Offsets of the ranges of all tasks; None: unknown for a task."""
         return _sum([task.total for task in self.tasks])
 
     @property
     def complete(self) -> bool:
-        """Whether all of its tasks are; a job of another topology has none of them."""
+        """True if all of its tasks are; a job of another topology has none of them."""
         return bool(self.tasks) and all(task.complete for task in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job with its stages, in the order in which they run.
+    """A job with its stages, in execution order.
 
     Args:
-        tables: whether they have all rows; None: it fills none.
+        tables: the tables have all rows; None: there are no table sinks.
     """
 
     job: Job
@@ -94,21 +92,21 @@ class JobStatus:
 
     @property
     def complete(self) -> bool:
-        """Whether all stages are, that of the tables too."""
+        """True if all stages are, including that of the tables."""
         return self.tables is not False and all(stage.complete for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What a stage had done at a moment."""
+    """A stage's progress at one moment."""
 
     seconds: float
     records: int
     done: int
 
 
-class Watching:
-    """Makes statuses of snapshots of one job, with rates from those before.
+class StatusTracker:
+    """Derives statuses from consecutive states of one job, with rates.
 
     Args:
         graph: of the application.
@@ -119,10 +117,10 @@ class Watching:
         self._samples: dict[str, deque[_Sample]] = {}
 
     def look(self, state: JobState, now_seconds: float) -> JobStatus:
-        """Return how far the job is.
+        """Return the job's status.
 
         Args:
-            state: as the registry has it.
+            state: from the control topic.
             now_seconds: since the epoch.
         """
         found: list[StageStatus] = []
@@ -190,7 +188,7 @@ def _task(stage: Stage, number: int, state: JobState) -> TaskStatus:
 def _offsets(
     stage: Stage, number: int, state: JobState, progress: TaskProgress | None
 ) -> tuple[int | None, int | None]:
-    """Return how many offsets a task has to pass and has passed, where these are known."""
+    """Return the total and the processed offsets of a task, where known."""
     if any(topic in stage.files or topic not in state.job.ranges for topic in stage.topics):
         return None, None
     positions: Mapping[TopicPartition, int] = {} if progress is None else progress.by_partition()
@@ -204,7 +202,7 @@ def _offsets(
 
 
 def _task_counts(graph: Graph, job: Job) -> dict[str, int]:
-    """Return how many tasks each sub-topology has, as the job fixed it."""
+    """Return the number of tasks by sub-topology, as fixed by the job."""
     counts = {topic: len(found) for topic, found in {**job.ranges, **job.own_starts}.items()}
     counts |= {topic: files.partitions for topic, files in job.files.items()}
     return {

@@ -1,4 +1,4 @@
-"""A job's progress on a terminal, redrawn in place; elsewhere a log event once in a while."""
+"""The display of a job's progress: redrawn on a terminal, otherwise occasional log events."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eosframework.backfill.job.job_state import JobState
-from eosframework.backfill.job.job_status import JobStatus, StageStatus, Watching
+from eosframework.backfill.job.job_entry import JobState
+from eosframework.backfill.job.job_status import JobStatus, StageStatus, StatusTracker
 from eosframework.topology.graph.graph import Graph
 
 EVENT_SECONDS = 10.0
 BAR_WIDTH = 30
 TASKS_SHOWN = 16
-"""Of each stage, those that are not complete first; the others are counted."""
+"""Tasks listed by stage, incomplete ones first; the rest is counted."""
 
 
-class Shown:
-    """Shows one job while it runs.
+class ProgressDisplay:
+    """Displays one job while it runs.
 
     Args:
         graph: of the application.
-        console: where to; None: standard error.
+        console: target; None: standard error.
     """
 
     def __init__(self, graph: Graph, console: Console | None = None) -> None:
-        self._watching = Watching(graph)
+        self._tracker = StatusTracker(graph)
         self._console = console or Console(stderr=True)
         is_terminal = self._console.is_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_terminal else None
@@ -51,8 +51,8 @@ class Shown:
             self._live.stop()
 
     def update(self, state: JobState) -> JobStatus:
-        """Show a snapshot; it may be called as often as one is there."""
-        status = self._watching.look(state, time.time())
+        """Show a state; may be called at any rate."""
+        status = self._tracker.look(state, time.time())
         if self._live is not None:
             self._live.update(drawn(status), refresh=True)
         elif time.monotonic() >= self._event_due:
@@ -76,7 +76,7 @@ class Shown:
 
 
 def drawn(status: JobStatus) -> Group:
-    """Return a job's status as people read it."""
+    """Return a job's status for people."""
     rows = Table.grid(padding=(0, 2))
     for stage in status.stages:
         rows.add_row(*_stage_row(stage))
@@ -88,7 +88,7 @@ def drawn(status: JobStatus) -> Group:
 
 
 def headline(status: JobStatus) -> str:
-    """Return in one line how a job stands."""
+    """Return a job's status in one line."""
     job = status.job
     started = datetime.fromtimestamp(job.created_at / 1000, UTC)
     if status.cut_over_at is not None:

@@ -1,4 +1,4 @@
-"""What `--from` and `--to` say, and the offsets that it means in a topic as it is now.
+"""The input ranges of a job: `--from` and `--to` parsed, and resolved to offsets.
 
 WHERE         beginning, end, or a time: 2024-01-01, 2024-01-01T06:00:00Z
 TOPIC=WHERE   for one topic
@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from eosframework.backfill.job.job_entry import OffsetRange
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 BEGINNING, END = "beginning", "end"
@@ -43,27 +43,24 @@ class Bound:
 
 
 def parse_bound(text: str) -> Bound:
-    """Return what one argument of `--from` or `--to` says.
+    """Parse one argument of `--from` or `--to`.
 
     Raises:
-        ConfigurationError: it says nothing that is known.
+        ConfigurationError: the argument has another form.
     """
     match = _ONE.fullmatch(text)
     where = match["where"] if match else text
     topic = match["topic"] if match else None
     if match and match["number"] is not None:
         if not where.isdigit():
-            raise ConfigurationError(f"{text!r} is no end of a range: {where!r} is no offset")
+            raise ConfigurationError(f"{text!r} is not a bound: {where!r} is not an offset")
         return Bound(topic, int(match["number"]), int(where), text)
     if where in (BEGINNING, END):
         return Bound(topic, None, where, text)
     try:
-        moment = datetime.fromisoformat(where)
+        return Bound(topic, None, moment_ms(where), text)
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no end of a range; {_EXPECTED}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Bound(topic, None, round(moment.timestamp() * 1000), text)
+        raise ConfigurationError(f"{text!r} is not a bound; {_EXPECTED}") from None
 
 
 def offset_ranges(
@@ -73,18 +70,18 @@ def offset_ranges(
     ends: Sequence[str],
     admin: ClusterAdmin,
 ) -> dict[str, tuple[OffsetRange, ...]]:
-    """Return the range of every partition; its end is fixed by that.
+    """Return the range of every partition, with fixed ends.
 
     Args:
-        topics: how many partitions each has.
-        whole: topics that are read from their beginning: tables.
-        starts: what `--from` says; later ones overrule earlier ones.
-        ends: what `--to` says.
-        admin: asks the cluster.
+        topics: number of partitions by topic.
+        whole: topics of tables, which are read from their beginning.
+        starts: arguments of `--from`; later ones override earlier ones.
+        ends: arguments of `--to`.
+        admin: admin client of the cluster.
 
     Raises:
-        ConfigurationError: a topic is not read, a range is reversed or not in the log, or
-            records of it are gone already.
+        ConfigurationError: the job does not read a topic, a range is reversed or not in the log, or
+            records of it were deleted.
     """
     asked = [parse_bound(text) for text in starts], [parse_bound(text) for text in ends]
     for bound in (*asked[0], *asked[1]):
@@ -117,7 +114,7 @@ def offset_ranges(
 
 
 def refuse_empty(ranges: Mapping[str, Sequence[OffsetRange]]) -> None:
-    """Raise where there is nothing to process.
+    """Raise if there is nothing to process.
 
     Raises:
         ConfigurationError: no partition has a record in its range.
@@ -138,8 +135,8 @@ def _refuse_unknown(bound: Bound, topics: Mapping[str, int]) -> None:
         return
     if bound.topic not in topics:
         raise ConfigurationError(
-            f"{bound.text!r}: {bound.topic!r} is no topic that the job reads from Kafka; it reads "
-            f"{', '.join(sorted(topics)) or 'none'}"
+            f"{bound.text!r}: {bound.topic!r} is not a topic that the job reads from Kafka; it "
+            f"reads {', '.join(sorted(topics)) or 'none'}"
         )
     if bound.partition is not None and bound.partition >= topics[bound.topic]:
         raise ConfigurationError(
@@ -149,21 +146,21 @@ def _refuse_unknown(bound: Bound, topics: Mapping[str, int]) -> None:
 
 
 def _refuse_gone(partition: TopicPartition, bound: Bound, start: int, begin: int) -> None:
-    """Raise where retention removed records that the range asks for.
+    """Raise if retention deleted requested records.
 
-    Of a time nothing tells what is gone: where the log has lost its beginning and nothing that
-    is left is older than that time, what lay between may be gone.
+    For a time, the loss cannot be determined: if the log has lost its beginning and all remaining
+    records are newer than that time, records in between may have been deleted.
     """
     if bound.partition is None and isinstance(bound.where, int) and start == begin > 0:
         raise ConfigurationError(
             f"{partition}: the records from {bound.text} on are not all there any more: the log "
-            f"begins at offset {begin}, later than that. To take what is left, say so: --from "
+            f"begins at offset {begin}, later than that. To take the rest: --from "
             f"{partition.topic}={BEGINNING}"
         )
     if bound.partition is not None and start < begin:
         raise ConfigurationError(
-            f"{partition}: offset {start} is gone by retention; the log begins at offset {begin}. "
-            f"To take what is left, say so: --from {partition.topic}[{partition.partition}]={begin}"
+            f"{partition}: offset {start} was deleted by retention; the log begins at offset "
+            f"{begin}. To take the rest: --from  {partition.topic}[{partition.partition}]={begin}"
         )
 
 

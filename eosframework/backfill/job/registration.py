@@ -1,12 +1,12 @@
-"""Writes a job into the registry, once: of drivers that start it at the same time one does.
+"""Writes a job to the control topic once, even if several drivers start it at the same time.
 
-    1. init the id of the job: whoever is at 2 to 4 with it is fenced
-    2. read whether the job is there by now, settled
+    1. init the id of the job: this fences a driver at 2 to 4
+    2. read whether the job exists, with no transaction undecided
     3. write it in a transaction
-    4. commit; whoever was fenced begins again, and finds it at 2
+    4. commit; a fenced driver starts again, and finds the job at 2
 
-Each driver fixes ends of its own. If the last one to write won, tasks that the first has run to its
-ends would pass for complete at those of the last, and what lies between would be lost.
+Each driver determines its own ends. If the last writer won, tasks that have processed the first
+driver's ranges would count as complete for those of the last, and the difference would be lost.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 
 import structlog
 
-from eosframework.backfill.job.job_entry import Job
+from eosframework.backfill.job.job_entry import Job, JobState, to_entries
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState, to_entries
 from eosframework.config import Settings
 from eosframework.errors import ClusterUnreachable, TransactionError
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.txnid import TransactionalId
 
 ATTEMPTS = 20
 PAUSE_SECONDS = 0.5
-"""At most; two that fence each other do not go on doing so."""
+"""Largest random pause, so that two drivers do not fence each other repeatedly."""
 
 
 def register(
@@ -39,16 +39,16 @@ def register(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> JobState:
-    """Write a job, unless another driver has meanwhile, and return what is written.
+    """Write a job unless another driver has, and return the written one.
 
     Args:
-        job: as this driver would run it.
+        job: this driver's version.
         log: of the job.
-        settings: how to reach the cluster.
-        pause: waits for so many seconds.
+        settings: connection to the cluster.
+        pause: waits for a number of seconds.
 
     Raises:
-        ClusterUnreachable: the brokers do not commit it; whether it is written is not known.
+        ClusterUnreachable: the brokers do not commit it; whether it is written is unknown.
     """
     outputs = producers(settings)
     try:
@@ -78,19 +78,14 @@ def _registered(
             outputs.close(opened)
         pause(random.uniform(0, PAUSE_SECONDS))
     raise ClusterUnreachable(
-        f"job {job.name!r} could not be written into the registry of {job.application!r}: {failed}"
+        f"job {job.name!r} could not be written to the control topic of {job.application!r}: "
+        f"{failed}"
     ) from failed
 
 
 def _write(job: Job, log: JobLog, outputs: ProducerPool, output: TransactionalOutput) -> None:
-    try:
-        output.begin()
-        for key, entry in to_entries(job).items():
-            output.produce(*log.output(key, entry))
-    except TransactionError:
-        raise
-    except Exception as error:
-        raise output.explain(error) from error
+    output.begin()
+    produce_all(output, [log.output(key, entry) for key, entry in to_entries(job).items()])
     [done] = outputs.commit([Commit(output, (), None)])
     if done.error is not None:
         raise done.error

@@ -1,4 +1,4 @@
-"""What a user asks a backfill to do, as it was written; the job's entry keeps it."""
+"""The user's request for a backfill, recorded in the job's entry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FORMATS = ("parquet", "json", "csv")
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """Files that are to stand for a source topic; see `job.Files`.
+    """Files to replace a source topic; see `Files`.
 
     Args:
-        options: Spark's for reading them, each NAME=VALUE.
+        options: of Spark for reading them, each NAME=VALUE.
     """
 
     topic: str
@@ -28,18 +28,18 @@ class FileRequest:
 
     @classmethod
     def parse(cls, text: str) -> FileRequest:
-        """Return what `--source TOPIC=FORMAT:PATH,…` says; NAME=VALUE pairs may follow a `;`.
+        """Parse `--source TOPIC=FORMAT:PATH,…`; NAME=VALUE pairs may follow after `;`.
 
         Raises:
-            ConfigurationError: it is not of that form.
+            ConfigurationError: the argument has another form.
         """
         place, *settings = text.split(";")
         topic, equals, rest = place.partition("=")
         format_, colon, paths = rest.partition(":")
         if not (topic and equals and colon and paths) or format_ not in FORMATS:
             raise ConfigurationError(
-                f"{text!r} is no source; expected TOPIC=FORMAT:PATH with a format of "
-                f"{', '.join(FORMATS)}, and behind ';' what else is to be said, for example "
+                f"{text!r} is not a source; expected TOPIC=FORMAT:PATH with a format of "
+                f"{', '.join(FORMATS)}, and further settings after ';', for example "
                 f"'flights.raw=csv:history/*.csv;key=carrier;option.header=true'"
             )
         given = dict(_setting(one, text) for one in settings)
@@ -47,7 +47,7 @@ class FileRequest:
         known = {name: value for name, value in given.items() if name not in options}
         if unknown := sorted(known.keys() - {"key", "record", "partitioner"}):
             raise ConfigurationError(
-                f"{text!r}: {unknown[0]!r} is no setting of a source; expected key, record, "
+                f"{text!r}: {unknown[0]!r} is not a setting of a source; expected key, record, "
                 f"partitioner or option.NAME"
             )
         return cls(
@@ -67,14 +67,14 @@ class FileRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to read and where to.
+    """The arguments of a job.
 
     Args:
-        start: where ranges begin; see `ranges`.
-        end: where they end.
-        source: files that stand for topics, as `FileRequest.parse` takes them.
-        live_from: where live workers are to begin in topics for which files stand.
-        suffix: behind the names of what is written; empty or one.
+        start: begins of ranges; see `ranges`.
+        end: ends of ranges.
+        source: files that replace topics, as `FileRequest.parse` takes them.
+        live_from: starts of live workers in topics replaced by files.
+        suffix: of the names of outputs; empty or one.
     """
 
     start: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Request:
     suffix: tuple[str, ...] = ()
 
     def written(self) -> dict[str, tuple[str, ...]]:
-        """Return what was given, by name."""
+        """Return the given arguments, by name."""
         given = {field.name: tuple(getattr(self, field.name)) for field in fields(self)}
         return {name: value for name, value in given.items() if value}
 
@@ -93,7 +93,7 @@ class Request:
         """The sources that are files.
 
         Raises:
-            ConfigurationError: one is not of the form, or two stand for one topic.
+            ConfigurationError: one has another form, or two replace one topic.
         """
         found = [FileRequest.parse(text) for text in self.source]
         topics = [one.topic for one in found]
@@ -107,9 +107,9 @@ class Request:
 def request_differences(
     before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return which of what is asked for now was asked for differently when the job started.
+    """Return the arguments that differ from those of the job's start.
 
-    What is not said now is as it was.
+    Missing arguments default to those of the start.
     """
     changed = (name for name in now if tuple(before.get(name, ())) != tuple(now[name]))
     return [
@@ -134,5 +134,5 @@ def _shown(values: Iterable[str]) -> str:
 def _setting(text: str, whole: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not value:
-        raise ConfigurationError(f"{whole!r}: {text!r} is no NAME=VALUE")
+        raise ConfigurationError(f"{whole!r}: {text!r} is not NAME=VALUE")
     return name.strip(), value

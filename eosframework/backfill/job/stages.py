@@ -1,8 +1,7 @@
-"""The order of a backfill: a stage for each sub-topology, after those that write what it reads.
+"""The stages of a backfill: one for each sub-topology, after those that write its input.
 
-Live, all sub-topologies run at once and pass records on through the application's own topics. Over
-history one runs to its end before the next begins, which sees its whole input and so can merge it
-by time.
+Live, all sub-topologies run at once and pass records through internal topics. Over history one runs
+to its end before the next begins; the next sees its whole input, and so can merge it by time.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ class Stage:
     """A sub-topology over the whole range.
 
     Args:
-        partitions: how many tasks it has, as live.
-        own_topics: those of its sources that the application itself writes.
-        files: those of its sources for which files stand.
+        partitions: number of tasks, as live.
+        own_topics: its internal source topics.
+        files: its source topics replaced by files.
     """
 
     part: SubTopology
@@ -32,33 +31,33 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """That of the sub-topology."""
+        """Name of the sub-topology."""
         return self.part.name
 
     @property
     def topics(self) -> list[str]:
-        """What it reads, sorted."""
+        """Its source topics, sorted."""
         return sorted(source.topic for source in self.part.sources)
 
     @property
     def reads_log(self) -> bool:
-        """Whether each task finds its records in the log, partition by partition in its order.
+        """True if each task reads its records from the log, partition by partition in offset order.
 
-        In an own topic they lie writer by writer, and those of files lie anywhere.
+        Internal topics are ordered by writer only, and files have no order by task.
         """
         return not self.own_topics and not self.files
 
 
 def stages(graph: Graph, tasks: Mapping[str, int], files: Collection[str] = ()) -> list[Stage]:
-    """Return the stages of a graph in the order in which they run.
+    """Return the stages of a graph in execution order.
 
     Args:
         graph: of the application.
-        tasks: how many each sub-topology has.
-        files: source topics for which files stand.
+        tasks: number of tasks by sub-topology.
+        files: source topics replaced by files.
 
     Raises:
-        ConfigurationError: sub-topologies feed each other in a circle.
+        ConfigurationError: sub-topologies form a cycle.
     """
     parts = {part.name: part for part in graph.sub_topologies}
     writers = writers_of(graph)
@@ -89,7 +88,7 @@ def stages(graph: Graph, tasks: Mapping[str, int], files: Collection[str] = ()) 
 
 
 def writers_of(graph: Graph) -> dict[str, frozenset[str]]:
-    """Return, by source topic that the application itself writes, which sub-topologies do."""
+    """Return the writing sub-topologies of each internal source topic."""
     sources = {source.topic for part in graph.sub_topologies for source in part.sources}
     found: dict[str, set[str]] = {}
     for part in graph.sub_topologies:

@@ -1,6 +1,6 @@
-"""Spark's side of a backfill: sessions that can read Kafka, and rows in the order of tasks.
+"""Spark's side of a backfill: sessions with the Kafka connector, and rows in task order.
 
-Owns what is a DataFrame: closed ranges of topics, pinned files, staging, the order of records, and
-how Arrow's batches become messages. It refuses sessions and executors that lack something before
-anything is started, and decides nothing about transactions.
+Owns all DataFrames: closed ranges of topics, pinned files, staging, the order of records, and the
+conversion of Arrow batches to messages. It refuses unsuitable sessions and executors before a job
+starts, and decides nothing about transactions.
 """

@@ -1,4 +1,4 @@
-"""Arrow's record batches, which have no types, behind functions that have."""
+"""Typed functions over Arrow's untyped record batches."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RecordBatch = Any
-"""Of pyarrow."""
+"""A batch of pyarrow."""
 
 BatchFunction = Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]
-"""Takes the batches of a Spark partition in their order and gives others."""
+"""Maps the batches of a Spark partition, in order."""
 
 
 def map_batches(frame: DataFrame, function: BatchFunction, schema: str) -> DataFrame:
-    """Return what a function makes of each Spark partition, on the executors."""
+    """Apply a function to each Spark partition, on the executors."""
     return cast(Any, frame).mapInArrow(function, schema)
 
 
 def extended(batch: RecordBatch, columns: Mapping[str, tuple[str, Sequence[Any]]]) -> RecordBatch:
-    """Return a batch with more columns.
+    """Return a batch with additional columns.
 
     Args:
-        batch: as it is.
-        columns: Arrow's type and the values of each, by name.
+        batch: the original.
+        columns: Arrow type and values, by name.
     """
     arrow: Any = import_module("pyarrow")
     arrays = [arrow.array(values, kind) for kind, values in columns.values()]
@@ -38,8 +38,8 @@ def batch_of(rows: Sequence[Sequence[Any]], columns: Mapping[str, Any]) -> Recor
     """Return rows as a batch.
 
     Args:
-        rows: their values, in the order of the columns.
-        columns: Arrow's type of each, by name.
+        rows: their values, in column order.
+        columns: Arrow types by name.
     """
     arrow: Any = import_module("pyarrow")
     values = zip(*rows, strict=True) if rows else [() for _ in columns]
@@ -49,6 +49,6 @@ def batch_of(rows: Sequence[Sequence[Any]], columns: Mapping[str, Any]) -> Recor
 
 
 def headers_type() -> Any:
-    """Return Arrow's type of the headers of rows."""
+    """Return the Arrow type of record headers."""
     arrow: Any = import_module("pyarrow")
     return arrow.list_(arrow.struct([("key", arrow.string()), ("value", arrow.binary())]))

@@ -1,7 +1,7 @@
-"""What fails on an executor reaches the driver as one line, out of the tracebacks of two languages.
+"""Transport of errors from executors to the driver, through Spark's text of a failure.
 
-Spark gives the driver a text with everything in it; the error's kind and message are in there once
-more, so that it can be raised again as it was.
+Spark gives the driver a text with both tracebacks; the error's type and message are encoded in it,
+so that the driver can raise the same error.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MARK = "eosframework-failure:"
 _MARKED = re.compile(_MARK + r"([A-Za-z0-9_\-=]+)")
 
 
-def told(error: EosError) -> RuntimeError:
-    """Return what to raise on an executor, so that the driver finds the error in it."""
+def encoded(error: EosError) -> RuntimeError:
+    """Return the exception to raise on an executor, with the error encoded in it."""
     telling = orjson.dumps({"kind": type(error).__name__, "message": str(error)})
     return RuntimeError(f"{error}\n{_MARK}{base64.urlsafe_b64encode(telling).decode()}")
 
 
 def failure_of(error: BaseException) -> EosError | None:
-    """Return what failed on an executor, out of what Spark raised; None: something else did."""
+    """Return the executor's error from Spark's exception; None: it contains none."""
     found = _MARKED.search(str(error))
     if found is None:
         return None

@@ -1,10 +1,10 @@
-"""Files that stand for a source topic, as rows in the order (event time, path, row).
+"""Files that replace a source topic, as rows in the order (event time, path, row).
 
-    1. the files are those that were pinned  2. they are cut where they were cut before
-    3. each row becomes a record with its place; what cannot be one ends the job
+    1. the files are the pinned ones  2. splits are the same in each read
+    3. each row becomes a record with its place; an invalid row ends the job
 
-Rows of Parquet have numbers. Of text formats a row's number is where its split begins, in bytes,
-plus the rows before it in the split: no row is shorter than a byte, so numbers grow within a file.
+Rows of Parquet have numbers. In text formats a row's number is the begin of its split, in bytes,
+plus the rows before it in the split: every row has at least a byte, so numbers grow within a file.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from eosframework.backfill.spark.arrow_batches import (
     headers_type,
     map_batches,
 )
-from eosframework.backfill.spark.executor_failures import told
+from eosframework.backfill.spark.executor_failures import encoded
 from eosframework.backfill.spark.ordering import PLACED_SCHEMA
 from eosframework.backfill.spark.pickling import pack_value, unpack_value
 from eosframework.backfill.spark.pinned import check_pinned, listed
-from eosframework.backfill.spark.record_making import Placed, RecordMaker, Spot, needed_columns
+from eosframework.backfill.spark.record_making import Placed, RecordMaker, RowPlace, needed_columns
 from eosframework.errors import ConfigurationError, EosError, RunError
 from eosframework.serialization import references
 from eosframework.topology.graph.graph import Source
@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 _PATH, _START, _ROW, _BROKEN = "__path", "__start", "__row", "__broken"
 
 _LITERAL_PATHS = "__globPaths__"
-"""Spark's option, which says whether paths are patterns."""
+"""Option of Spark that controls whether paths are patterns."""
 
 _CAREFUL = {
     "csv": {"enforceSchema": "false", "columnNameOfCorruptRecord": _BROKEN},
     "json": {"columnNameOfCorruptRecord": _BROKEN},
 }
-"""Columns go by the names in each file's header, and a row that cannot be read is noticed."""
+"""Columns are matched by each file's header, and malformed rows are detected."""
 
 
 _ERROR_CLASS = re.compile(r"\[[A-Z_.]+\] [^\n]*")
-"""Of Spark's errors, with what it says of them."""
+"""A Spark error class with its message."""
 
 
 def pin(
     spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> tuple[PinnedFile, ...]:
-    """Return the files at some paths, sorted, after a look whether Spark can read the first.
+    """Return the files at the given paths, sorted, once Spark has read the first one's schema.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         format: parquet, json or csv.
-        paths: files, folders and patterns, on any file system that Spark reaches.
-        options: Spark's, for reading the format.
+        paths: files, directories and patterns, on any file system that Spark supports.
+        options: of Spark for the format.
 
     Raises:
-        ConfigurationError: there is no file at a path, or Spark cannot read them so.
+        ConfigurationError: a path has no file, or Spark cannot read them with these options.
     """
     files = listed(spark, paths)
     _loaded(spark, format, [files[0].path], options)
@@ -69,25 +69,24 @@ def pin(
 
 
 def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> DataFrame:
-    """Return the rows of files as records that stand for a topic, with their places.
+    """Return the rows of files as records of the topic that they replace, with their places.
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         topic: its name.
         files: pinned.
-        source: reads the topic.
+        source: of the topic.
 
     Raises:
-        ConfigurationError: a file is not what it was, or lacks a column, or nothing tells the time
-            of a row.
-        TopologyError: the function that makes records cannot be found, or cannot travel.
+        ConfigurationError: a file has changed or lacks a column, or rows have no time.
+        TopologyError: the function for records does not exist, or cannot be pickled.
     """
     check_pinned(spark, files.files)
     if source.timestamp is None and files.record is None:
         raise ConfigurationError(
-            f"rows of the files for topic {topic!r} have no time: its source takes that of the "
-            f"record, and rows are none. Give the source a timestamp function, or the files one "
-            f"that makes records, record=MODULE:FUNCTION"
+            f"rows of the files for topic {topic!r} have no time: its source uses the "
+            f"record's timestamp, and rows have none. Give the source a timestamp function, or the "
+            f"files a function for records, record=MODULE:FUNCTION"
         )
     from_row = None if files.record is None else references.find(files.record)
     RecordMaker(topic, files, source, from_row)  # refused here, not on an executor
@@ -101,16 +100,16 @@ def file_rows(spark: SparkSession, topic: str, files: Files, source: Source) -> 
             )
     bare = files.model_copy(update={"files": ()})
     carried = pack_value((topic, bare, source, from_row), f"the source of topic {topic!r}")
-    return map_batches(_with_spots(rows, files.format), _making(carried), PLACED_SCHEMA)
+    return map_batches(_with_places(rows, files.format), _making(carried), PLACED_SCHEMA)
 
 
 def _loaded(
     spark: SparkSession, format: str, paths: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """Return the columns of files; of text, unless the user has chosen a mode, the broken rows too.
+    """Return the columns of files; for text formats without an explicit mode, malformed rows too.
 
     Raises:
-        ConfigurationError: Spark cannot read them so.
+        ConfigurationError: Spark cannot read them with these options.
     """
     from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
     from pyspark.errors import PySparkException
@@ -129,7 +128,7 @@ def _loaded(
         reason = found[0] if (found := _ERROR_CLASS.search(text)) else text.splitlines()[0]
         raise _unreadable(format, paths, reason) from error
     if set(rows.columns) <= {_BROKEN}:
-        raise _unreadable(format, paths, "no column is in them")
+        raise _unreadable(format, paths, "they have no columns")
     return rows
 
 
@@ -141,8 +140,8 @@ def _unreadable(format: str, paths: Sequence[str], reason: str) -> Configuration
     )
 
 
-def _with_spots(rows: DataFrame, format: str) -> DataFrame:
-    """Return rows that tell where they are."""
+def _with_places(rows: DataFrame, format: str) -> DataFrame:
+    """Return rows with their places in files."""
     from pyspark.sql.functions import col, lit
 
     numbered = format == "parquet"
@@ -155,47 +154,47 @@ def _with_spots(rows: DataFrame, format: str) -> DataFrame:
 
 
 def _making(carried: bytes) -> BatchFunction:
-    """Return what makes records of rows that tell where they are."""
+    """Return the function that makes records from rows with places."""
 
     def make(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         maker = RecordMaker(*unpack_value(carried))
-        spots = _Spots()
+        spots = _RowNumbers()
         for batch in batches:
             rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
             try:
                 placed = [_made(maker, row, spots.take(row)) for row in rows]
             except EosError as error:
-                raise told(error) from error
+                raise encoded(error) from error
             yield batch_of(placed, _types())
 
     return make
 
 
-def _made(maker: RecordMaker, row: dict[str, Any], spot: Spot) -> Placed:
+def _made(maker: RecordMaker, row: dict[str, Any], spot: RowPlace) -> Placed:
     if (broken := row.pop(_BROKEN, None)) is not None:
         raise RunError(
-            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or say "
-            f"with option.mode=DROPMALFORMED that such rows are left out"
+            f"{spot} cannot be read: {broken:.80}; correct the file and start another job, or "
+            f"leave such rows out with option.mode=DROPMALFORMED"
         )
     return maker.make(row, spot)
 
 
-class _Spots:
-    """Numbers rows that have no number in their file, split by split."""
+class _RowNumbers:
+    """Numbers rows of formats without row numbers, split by split."""
 
     def __init__(self) -> None:
         self._split: tuple[str, int] | None = None
         self._rows = 0
 
-    def take(self, row: dict[str, Any]) -> Spot:
-        """Take what tells where a row is out of it."""
+    def take(self, row: dict[str, Any]) -> RowPlace:
+        """Remove the place columns from a row, and return its place."""
         path, start, number = row.pop(_PATH), row.pop(_START), row.pop(_ROW)
         if number is not None:
-            return Spot(path, 0, number)
+            return RowPlace(path, 0, number)
         if (path, start) != self._split:
             self._split, self._rows = (path, start), 0
         self._rows += 1
-        return Spot(path, start, self._rows - 1)
+        return RowPlace(path, start, self._rows - 1)
 
 
 def _types() -> dict[str, Any]:

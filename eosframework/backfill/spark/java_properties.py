@@ -1,9 +1,9 @@
-"""How to connect, in the words of Kafka's client of Java, with which Spark reads.
+"""Connection properties of Kafka's Java client, which Spark uses, from librdkafka's.
 
-Settings speak librdkafka's language. What secures a connection is said again in Java's;
-certificates and keys go along as text, so that executors need no files. What only tunes librdkafka
-is left out. What secures the connection and has no counterpart is refused by name, unless the user
-says in Java's own words what stands for it (`kafka.NAME` among Spark's options).
+Security properties are translated; certificates and keys are passed as text, so that executors need
+no files. Tuning properties of librdkafka are left out. A security property without a counterpart is
+refused by name, unless the user sets a Java property in its place (`kafka.NAME` among Spark's
+options).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eosframework.config.settings import FORBIDDEN_PROPERTIES
 from eosframework.errors import ConfigurationError
 
 PREFIX = "kafka."
-"""Of options for the client of Java."""
+"""Of options for the Java client."""
 
 _FIXED = {"isolation.level": "read_committed", "allow.auto.create.topics": "false"}
 _UNSECURED = ("client.dns.lookup", "client.id", "client.rack")
@@ -31,20 +31,20 @@ _LOGIN_MODULES = {
 _OAUTH = f"{_MODULES}.oauthbearer"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""Its object identifier, as it is in a key; OpenSSL 3 encrypts so unless told otherwise."""
+"""Object identifier of PBES2 in an encrypted key; the default of OpenSSL 3."""
 _SYSTEM_CERTIFICATES = "probe"
 
 
 def java_properties(settings: KafkaSettings, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with which Spark connects to the cluster.
+    """Return Spark's options for the connection to the cluster.
 
     Args:
         settings: the cluster and librdkafka's properties.
-        options: of which those that begin with `kafka.` come before what the settings say.
+        options: those with prefix `kafka.` override the settings.
 
     Raises:
-        ConfigurationError: a property cannot be said in Java's words, or a file of it cannot be
-            read; names the property.
+        ConfigurationError: a property has no counterpart in Java, or its file cannot be read; names
+            the property.
     """
     own = {n.removeprefix(PREFIX): v for n, v in options.items() if n.startswith(PREFIX)}
     for name, value in own.items():
@@ -70,17 +70,17 @@ def _family(properties: Mapping[str, str], *prefixes: str) -> dict[str, str]:
 
 
 def _refuse(left: Mapping[str, str], own: Mapping[str, str], family: str, instead: str) -> None:
-    """Refuse what was not said in Java's words, unless the user has said something of the kind."""
+    """Refuse untranslated properties unless the user has set Java properties of the same family."""
     if left and not _family(own, family):
         raise ConfigurationError(
-            f"kafka.properties: Spark reads with Kafka's client of Java, which has no "
-            f"counterpart to {', '.join(sorted(left))}; say what stands for it in Java's words, "
+            f"kafka.properties: Spark uses Kafka's Java client, which has no "
+            f"counterpart to {', '.join(sorted(left))}; set the Java property in its place, "
             f"for example --spark {PREFIX}{instead}"
         )
 
 
 def _sasl(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return who connects; takes from `left` what that says."""
+    """Return the authentication properties; removes the translated ones from `left`."""
     mechanism = left.pop("sasl.mechanisms", left.pop("sasl.mechanism", "GSSAPI")).upper()
     java = {"sasl.mechanism": mechanism}
     if "sasl.jaas.config" in own:
@@ -98,7 +98,7 @@ def _sasl(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _oidc(left: dict[str, str]) -> dict[str, str]:
-    """Return how to ask for tokens; takes from `left` what that says."""
+    """Return the properties of token requests; removes the translated ones from `left`."""
     own_names = ("client.id", "client.secret")
     credentials = {
         "clientId" if name == "client.id" else "clientSecret": left.pop(f"sasl.oauthbearer.{name}")
@@ -125,13 +125,13 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as the parser of JAAS reads it."""
+    """Return a text quoted for JAAS."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def _tls(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return whom to trust and what to show; takes from `left` what that says."""
+    """Return the TLS properties; removes the translated ones from `left`."""
     java: dict[str, str] = {}
     if left.get("enable.ssl.certificate.verification") == "true":
         del left["enable.ssl.certificate.verification"]
@@ -148,7 +148,7 @@ def _tls(left: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _identity(left: dict[str, str]) -> dict[str, str]:
-    """Return the client's own certificate; takes from `left` what that says."""
+    """Return the client certificate's properties; removes the translated ones from `left`."""
     password = left.pop("ssl.key.password", "")
     if location := left.pop("ssl.keystore.location", ""):
         store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": location}
@@ -167,7 +167,7 @@ def _identity(left: dict[str, str]) -> dict[str, str]:
 
 
 def _refuse_key(key: str) -> None:
-    """Refuse a private key in a form that Java does not read, although librdkafka does."""
+    """Refuse a private key format that librdkafka supports and Java does not."""
     begin = re.search("-----BEGIN ([A-Z ]*)PRIVATE KEY-----(.*?)-----END", key, re.S)
     form = begin[1].strip() if begin else "not PEM"
     if begin and form == "ENCRYPTED" and _PBES2 in base64.b64decode(begin[2]):
@@ -175,13 +175,13 @@ def _refuse_key(key: str) -> None:
     if form not in ("", "ENCRYPTED"):
         raise ConfigurationError(
             f"kafka.properties: the private key (ssl.key.location or ssl.key.pem) is {form}, which "
-            f"Kafka's client of Java does not read with Java 17; convert it: openssl pkcs8 -topk8 "
+            f"Kafka's Java client does not read with Java 17; convert it: openssl pkcs8 -topk8 "
             f"-v1 PBE-SHA1-3DES -in KEY -out NEW_KEY (librdkafka reads that as well)"
         )
 
 
 def _content(left: dict[str, str], text: str, location: str) -> str:
-    """Return what one property says, or what is in the file or folder that the other names."""
+    """Return the value of one property, or the content of the file or directory in the other."""
     place = left.pop(location, "")
     if text in left or not place:
         return left.pop(text, "")
@@ -191,6 +191,5 @@ def _content(left: dict[str, str], text: str, location: str) -> str:
         return "\n".join(file.read_text(encoding="utf-8") for file in files)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"kafka.properties: {location}={place} cannot be read: {error}; Spark is given what "
-            f"it holds"
+            f"kafka.properties: {location}={place} cannot be read: {error}; Spark gets its content"
         ) from error

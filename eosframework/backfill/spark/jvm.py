@@ -1,4 +1,4 @@
-"""Spark's own JVM, for what Python has no words for."""
+"""Access to Spark's JVM for functions without a Python API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def jvm_of(spark: SparkSession) -> Any:
 
 
 def class_exists(spark: SparkSession, name: str) -> bool:
-    """Tell whether the driver can load a class."""
+    """Return whether the driver can load a class."""
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     loader = jvm_of(spark).java.lang.Thread.currentThread().getContextClassLoader()
@@ -31,7 +31,7 @@ def class_exists(spark: SparkSession, name: str) -> bool:
 
 
 def hadoop_path(spark: SparkSession, text: str) -> Any:
-    """Return a path of any file system that Hadoop knows."""
+    """Return a path of any Hadoop file system."""
     return jvm_of(spark).org.apache.hadoop.fs.Path(text)
 
 
@@ -42,30 +42,30 @@ def file_system_of(spark: SparkSession, path: Any) -> Any:
 
 
 def quiet_bridge() -> None:
-    """Keep out of the log what the bridge to the JVM says: it raises its failures as well.
+    """Keep the log messages of the bridge to the JVM out of the log; it also raises its failures.
 
-    Ctrl-C in the middle of a call is one of them, and it writes some to no logger of its own.
+    Ctrl-C during a call causes some, partly without a logger of its own.
     """
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_of_the_bridge)
 
 
 def quiet_server(spark: SparkSession) -> None:
-    """Keep tracebacks of the server that gets counters from the JVM off the terminal.
+    """Keep tracebacks of the accumulator server off the terminal.
 
-    It prints one where the JVM is killed, and whoever waits for the JVM is told as well.
+    It prints one when the JVM is killed; the code that waits for the JVM gets an error anyway.
     """
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
-        server.handle_error = _said_nothing
+        server.handle_error = _ignore_error
 
 
 @contextmanager
-def ended_when_interrupted() -> Generator[None]:
-    """Let no JVM stay behind that was being started in the block when Ctrl-C came.
+def killed_on_interrupt() -> Generator[None]:
+    """Kill a JVM that was starting in the block when Ctrl-C came.
 
-    Nobody could reach it any more, and it waits for its caller's standard input to end, which for
-    pyspark's child is never.
+    It would be unreachable and never end: it waits for the end of its standard input, which
+    pyspark's child process never sees.
     """
     import psutil
 
@@ -81,7 +81,7 @@ def ended_when_interrupted() -> Generator[None]:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """End Spark; where its JVM has ended by itself, there is nothing left to do."""
+    """End Spark; a JVM that has ended already needs nothing more."""
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     with warnings.catch_warnings(), suppress(Py4JError, OSError):
@@ -89,8 +89,8 @@ def stop_session(spark: SparkSession) -> None:
         spark.stop()
 
 
-def _said_nothing(*_: object) -> None:
-    """Stand for `socketserver.BaseServer.handle_error`."""
+def _ignore_error(*_: object) -> None:
+    """Replace `socketserver.BaseServer.handle_error`."""
 
 
 def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
@@ -98,6 +98,6 @@ def _is_not_of_the_bridge(record: logging.LogRecord) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what the JVM said, in one line."""
+    """Return the JVM's error message, in one line."""
     cause: Any = getattr(error, "java_exception", None)
     return str(cause.toString() if cause is not None else error).strip().splitlines()[0]

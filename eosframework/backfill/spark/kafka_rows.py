@@ -1,8 +1,8 @@
 """Closed ranges of Kafka topics as rows: one Spark partition for each partition, in offset order.
 
-Spark's own connector reads them, `read_committed`: records of aborted transactions, control
-markers and what compaction removed have offsets and are no rows, so a range has fewer rows than
-offsets. A range of which something was deleted by retention fails the job.
+Spark's own connector reads them, `read_committed`: records of aborted transactions, control records
+and compacted records have offsets and no rows, so a range has fewer rows than offsets. A range with
+records deleted by retention fails the job.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ def kafka_rows(
     ranges: Mapping[TopicPartition, OffsetRange],
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the records of the ranges as rows (`rows.ROW_SCHEMA`).
+    """Return the records of the ranges as rows (`spark_rows.ROW_SCHEMA`).
 
     Args:
-        spark: a session of ours.
+        spark: a session of the backfill.
         settings: the cluster.
-        ranges: by partition; one that is empty has no Spark partition.
-        options: for the Kafka client of Java, as `kafka.NAME`; these come before what follows from
-            the settings.
+        ranges: by partition; an empty one has no Spark partition.
+        options: for the Java client, as `kafka.NAME`; they override the settings.
 
     Raises:
         ConfigurationError: a property of the settings has no counterpart in Java.

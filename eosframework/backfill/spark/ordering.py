@@ -1,19 +1,19 @@
-"""Brings the rows of several sources into the order in which a live task takes its records.
+"""Sorts the rows of several sources into the order of a live task.
 
-Live, a task takes the record with the smallest event time among the heads of its source partitions
-(`processing.queues.TimestampQueue`); order within a partition is kept. Sorting gives the same: by
-the largest event time of the partition up to the record, then by topic (those of tables first),
-then by place in the partition. A record that is older than one before it in its partition is taken
-right behind that one, for no other head is older still.
+A live task takes the record with the smallest event time among the heads of its source partitions
+(`processing.input_queues.TimestampQueue`), and keeps the order within a partition. Sorting gives
+the same order: by the largest event time of the partition up to the record, then by topic (tables
+first), then by place in the partition. A record that is older than an earlier one of its partition
+directly follows that one, because no other head is older.
 
-    O1. each record gets that largest time, where its partition is read, in the order of its offsets
-    O2. rows are shuffled so that each task lies whole in one Spark partition of its own
+    O1. each record gets that largest time, where its partition is read in offset order
+    O2. rows are shuffled so that each task has a Spark partition of its own
     O3. each Spark partition is sorted
 
-The records of an own topic come from several writers, each of which wrote all of its records before
-the next began, or in between: there the largest time is that of the writer's. Rows of files bring
-their place along: event time, path, row. In both cases a live task would see other offsets, so
-these are taken off, and `rows.runs` counts.
+An internal topic has records of several writers, each of which wrote all its records before the
+next began, or in between: there the largest time is that of the writer. Rows of files have their
+place: event time, path, row. In both cases a live task would see other offsets, so these are
+removed, and `spark_rows.runs` counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eosframework.backfill.spark.arrow_batches import (
     map_batches,
 )
 from eosframework.backfill.spark.pickling import unpack
-from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, Counts, runs_of
+from eosframework.backfill.spark.spark_rows import ROW_SCHEMA, WRITER_HEADER, OffsetCounter, runs_of
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.input_queues import TimeOf
 from eosframework.processing.ports import Message
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLACED_SCHEMA = f"{ROW_SCHEMA}, order_time bigint, writer string"
-"""Rows that know their place: by `order_time`, topic, writer (of a file its path) and offset (of a
+"""Rows with their sort key: `order_time`, topic, writer (for a file its path) and offset (for a
 file the row)."""
 
 _TRIED_FOR_EACH = 20
-"""Numbers that are hashed for each task at once; with so many, each nearly always has its own."""
+"""Candidates hashed for each task at once; with so many, each task nearly always gets one."""
 
 
 def in_task_order(
@@ -55,19 +55,19 @@ def in_task_order(
     sub_topology: str,
     partitions: int,
 ) -> DataFrame:
-    """Return the rows of a stage: those of each task in one Spark partition, in the task's order.
+    """Return the rows of a stage: one Spark partition for each task, in the task's order.
 
     Args:
-        spark: a session of ours.
-        frames: rows of each source topic, from `kafka_rows` or placed already.
-        graph: packed.
-        sub_topology: whose sources they are.
-        partitions: how many tasks it has.
+        spark: a session of the backfill.
+        frames: rows of each source topic, from `kafka_rows` or with their places.
+        graph: pickled.
+        sub_topology: its sources.
+        partitions: number of its tasks.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql.functions import array, array_position, col, element_at, lit, when
 
-    place = placing(graph, sub_topology)
+    place = adding_sort_keys(graph, sub_topology)
     turn = array_position(array(*map(lit, topics_in_turn(graph, sub_topology))), col("topic"))
     rows = reduce(
         DataFrame.unionByName,
@@ -82,14 +82,14 @@ def in_task_order(
     )
 
 
-def placing(graph: bytes, sub_topology: str) -> BatchFunction:
-    """Return what gives the rows of Kafka partitions, each in its order, their place (O1)."""
+def adding_sort_keys(graph: bytes, sub_topology: str) -> BatchFunction:
+    """Return the function that adds sort keys to rows of Kafka partitions, each in order (O1)."""
 
     def place(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        places = Places(unpack(graph), sub_topology)
+        sort_keys = SortKeys(unpack(graph), sub_topology)
         for batch in batches:
-            messages = (m for _, some in runs_of(batch, Counts()) for m in some)
-            found = [places.of(message) for message in messages]
+            messages = (m for _, some in runs_of(batch, OffsetCounter()) for m in some)
+            found = [sort_keys.of(message) for message in messages]
             times, writers = [time for time, _ in found], [writer for _, writer in found]
             yield extended(batch, {"order_time": ("int64", times), "writer": ("string", writers)})
 
@@ -97,17 +97,17 @@ def placing(graph: bytes, sub_topology: str) -> BatchFunction:
 
 
 def topics_in_turn(graph: bytes, sub_topology: str) -> list[str]:
-    """Return source topics in the order in which records of the same time have their turn."""
+    """Return source topics in their order among records of the same time."""
     compiled = compile_part(unpack(graph).sub_topology(sub_topology))
     return [p.topic for p in compiled.in_turn(TopicPartition(t, 0) for t in compiled.sources)]
 
 
-class Places:
-    """Gives messages their place among those of other partitions.
+class SortKeys:
+    """Sort keys of messages.
 
     Args:
         graph: of the application.
-        sub_topology: whose sources they are read from.
+        sub_topology: its sources.
     """
 
     def __init__(self, graph: Graph, sub_topology: str) -> None:
@@ -117,9 +117,9 @@ class Places:
         self._latest: dict[tuple[str, int, str | None], int] = {}
 
     def of(self, message: Message) -> tuple[int, str | None]:
-        """Return the largest event time up to a message, and who wrote it.
+        """Return the largest event time up to a message, and its writer.
 
-        Messages of a partition have to come in the order of their offsets.
+        Messages of a partition must come in offset order.
         """
         topic = message.topic()
         writer = _writer_of(message) if topic in self._own else None
@@ -129,7 +129,7 @@ class Places:
 
 
 def _writer_of(message: Message) -> str:
-    """Return which task of a backfill wrote a record; of others it has none."""
+    """Return the backfill task that wrote a record; empty for other records."""
     headers = message.headers() or ()
     return next(
         (v.decode(errors="replace") for name, v in headers if name == WRITER_HEADER and v), ""
@@ -137,10 +137,9 @@ def _writer_of(message: Message) -> str:
 
 
 def task_slots(spark: SparkSession, partitions: int) -> list[int]:
-    """Return for each task a number whose rows Spark's shuffle puts into the partition of the task.
+    """Return for each task a number that Spark's shuffle hashes to the task's partition.
 
-    Spark hashes: with the numbers of tasks themselves some partitions would get several, others
-    none.
+    With the tasks' own numbers some partitions would get several tasks, others none.
     """
     tried = _TRIED_FOR_EACH * partitions
     while True:

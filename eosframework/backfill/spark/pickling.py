@@ -1,4 +1,4 @@
-"""Carries a graph to processes that lack the user's modules: their functions travel by value."""
+"""Pickles graphs for processes without the user's modules: their functions are sent by value."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
 def pack(graph: Graph) -> bytes:
     """Return a graph as bytes that any process with the framework can unpack.
 
-    Modules that are not installed packages, such as the file of the topology, go with it.
+    Modules outside installed packages, such as the topology's file, are included.
 
     Raises:
-        TopologyError: a function holds something that cannot travel, such as a connection.
+        TopologyError: a function refers to an object that cannot be pickled, such as a connection.
     """
     return pack_value(graph, f"application {graph.application!r}")
 
 
 def unpack(packed: bytes) -> Graph:
-    """Return the graph that was packed."""
+    """Return a packed graph."""
     return unpack_value(packed)
 
 
 def pack_value(value: Any, what: str) -> bytes:
-    """Return anything as bytes that any process with the framework can unpack; see `pack`.
+    """Return a value as bytes that any process with the framework can unpack; see `pack`.
 
     Args:
-        value: may hold functions of the user's.
-        what: it is, for messages.
+        value: may contain user functions.
+        what: description, for messages.
 
     Raises:
-        TopologyError: something in it cannot travel.
+        TopologyError: a part of it cannot be pickled.
     """
     cloudpickle = _cloudpickle()
     with ExitStack() as stack:
@@ -59,24 +59,24 @@ def pack_value(value: Any, what: str) -> bytes:
 
 
 def unpack_value(packed: bytes) -> Any:
-    """Return what was packed."""
+    """Return a packed value."""
     return _cloudpickle().loads(packed)
 
 
 def user_modules() -> Iterator[ModuleType]:
-    """Give the imported modules that other machines cannot be expected to have."""
+    """Yield the imported modules that other machines may lack."""
     installed = _installed()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is None or name == "__main__" or name.partition(".")[0] == "eosframework":
             continue
-        # Paths are resolved only where they have to be: that takes longer than all else.
+        # Resolving a path takes longer than all else, so it is the second choice.
         if not file.startswith(installed) and not os.path.realpath(file).startswith(installed):
             yield module
 
 
 def _installed() -> tuple[str, ...]:
-    """Return how paths of installed modules begin."""
+    """Return the path prefixes of installed modules."""
     given = [sysconfig.get_path(name) for name in _INSTALLED]
     return tuple(
         {os.path.join(path, "") for each in given for path in (each, os.path.realpath(each))}
@@ -84,5 +84,5 @@ def _installed() -> tuple[str, ...]:
 
 
 def _cloudpickle() -> Any:
-    """Return the cloudpickle that executors have in any case: pyspark's own."""
+    """Return pyspark's own cloudpickle, which every executor has."""
     return importlib.import_module("pyspark.cloudpickle")

@@ -1,7 +1,7 @@
-"""Lists of files that stand for a topic: fixed when a job starts, looked at again when it reads.
+"""Lists of files that replace a topic: fixed when a job starts, checked at each read.
 
-On any file system that Spark's Hadoop knows. A file of another size or time is another file, and
-rows that were processed may not be in it, so it is refused.
+They may be on any Hadoop file system. A file of another size or time is another file, which may
+lack rows that were processed, so it is refused.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HIDDEN = ("_", ".")
-"""How names begin of what Spark and Hadoop leave beside data."""
+"""Prefixes of the auxiliary files of Spark and Hadoop."""
 
 
 def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
-    """Return the files at some paths, sorted; each path is a file, a folder or a pattern.
+    """Return the files at the given paths, sorted; each path is a file, a directory or a pattern.
 
     Raises:
-        ConfigurationError: there is no file at one of them, or it cannot be listed.
+        ConfigurationError: a path has no file, or cannot be listed.
     """
     found: dict[str, PinnedFile] = {}
     for path in paths:
@@ -39,10 +39,10 @@ def listed(spark: SparkSession, paths: Sequence[str]) -> tuple[PinnedFile, ...]:
 
 
 def check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
-    """Make sure that files are those that were pinned.
+    """Check that files are unchanged.
 
     Raises:
-        ConfigurationError: names the first that has changed or is gone.
+        ConfigurationError: names the first changed or missing file.
     """
     folders = sorted({file.path.rpartition("/")[0] for file in files})
     now = {file.path: file for folder in folders for file in _in_folder(spark, folder)}
@@ -51,8 +51,8 @@ def check_pinned(spark: SparkSession, files: Sequence[PinnedFile]) -> None:
             continue
         what = "is gone" if found is None else f"has changed: {_difference(file, found)}"
         raise ConfigurationError(
-            f"file {file.path}, which the job reads, {what} since the job started. Put it back as "
-            f"it was; if that cannot be, start another job, into another application or with "
+            f"file {file.path}, which the job reads, {what} since the job started. Restore it; "
+            f"if that is impossible, start another job,  into another application or with "
             f"--suffix"
         )
 
@@ -64,7 +64,7 @@ def _difference(before: PinnedFile, now: PinnedFile) -> str:
 
 
 def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
-    """Return the files that a path means, those in folders however deep."""
+    """Return the files of a path, including those in nested directories."""
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     try:
@@ -74,7 +74,7 @@ def _files(spark: SparkSession, path: str) -> list[PinnedFile]:
     except Py4JError as error:
         raise ConfigurationError(
             f"files at {path!r} cannot be listed: {reason_of(error)}; correct the path, or add "
-            f"what Spark needs to reach that file system"
+            f"Spark's connector for that file system"
         ) from error
 
 
@@ -92,7 +92,7 @@ def _is_hidden(status: Any) -> bool:
 
 
 def _in_folder(spark: SparkSession, folder: str) -> list[PinnedFile]:
-    """Return the files right in a folder; none where it is gone."""
+    """Return the files directly in a directory; none if it is missing."""
     from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
     try:

@@ -1,7 +1,7 @@
-"""What a backfill needs of Spark, looked at before anything is started.
+"""The requirements of a backfill on Spark, checked before a job starts.
 
 1. pyspark and pyarrow here  2. a Java that runs Spark  3. the connector to Kafka
-4. on the executors: Python and eosframework as here
+4. on the executors: the same Python and eosframework as here
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _MOST_TASKS = 1000
 _PYTHON_ERROR = re.compile(r"^ *((?:\w+\.)*\w+Error: .*)$", re.M)
 
 _CHECKED: set[str] = set()
-"""Ids of Spark's applications whose executors were found to be well."""
+"""Ids of Spark applications whose executors passed the check."""
 
 _Answer = tuple[str, str, str, str]
-"""Of an executor: host, interpreter, version and what is missing."""
+"""Of an executor: host, interpreter, version and missing requirement."""
 
 
 def check_packages() -> None:
-    """Make sure that pyspark and pyarrow are here, in versions that do (1).
+    """Check that pyspark and pyarrow are installed, in supported versions (1).
 
     Raises:
-        ConfigurationError: names the package that is missing, or the version that is too old.
+        ConfigurationError: names the missing package, or the unsupported version.
     """
     for name in ("pyspark", "pyarrow"):
         try:
@@ -58,16 +58,16 @@ def check_packages() -> None:
 
 
 def check_session(spark: SparkSession) -> None:
-    """Make sure that a session can be used: a classic one that has the connector (3).
+    """Check that a session is suitable: a classic one with the connector (3).
 
     Raises:
-        ConfigurationError: says what is missing and how to add it.
+        ConfigurationError: names the missing part and its remedy.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
             "the session is one of Spark Connect, which does not let a backfill reach the cluster "
-            "files and jars that it needs; use a classic SparkSession, for example one that "
-            "spark-submit starts"
+            "files and jars that it needs; use a classic SparkSession, for example that of "
+            "spark-submit"
         )
     if not class_exists(spark, CONNECTOR):
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
@@ -80,11 +80,11 @@ def check_session(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Executor:
-    """What one executor said of itself.
+    """The properties of one executor.
 
     Args:
         version: of eosframework.
-        missing: why that cannot be used there; empty: it can.
+        missing: reason why it cannot be used; empty: it can.
     """
 
     host: str
@@ -94,7 +94,7 @@ class Executor:
 
 
 def require_executors(spark: SparkSession) -> None:
-    """Check the executors of a session, once for each of Spark's applications.
+    """Check the executors of a session, once for each Spark application.
 
     Raises:
         ConfigurationError: see `check_executors`.
@@ -106,10 +106,10 @@ def require_executors(spark: SparkSession) -> None:
 
 
 def check_executors(spark: SparkSession) -> list[Executor]:
-    """Make sure that executors have this Python and this eosframework, by a small job (4).
+    """Check that executors have this Python and this eosframework, by a small job (4).
 
     Raises:
-        ConfigurationError: names the host, what it has and what it should have.
+        ConfigurationError: names the host, its version and the expected one.
     """
     look = _looking()
     here = Executor(*look(0))
@@ -130,7 +130,7 @@ def check_executors(spark: SparkSession) -> list[Executor]:
 
 
 def _looking() -> Callable[[int], _Answer]:
-    """Return what an executor runs; it is carried there as it is, because it is no module's."""
+    """Return the function for executors; it is pickled by value, as it belongs to no module."""
 
     def look(_: int) -> _Answer:
         import platform
@@ -140,8 +140,8 @@ def _looking() -> Callable[[int], _Answer]:
         missing = version = ""
         try:
             version = metadata.version("eosframework")
-            metadata.version("pyarrow")  # not imported: only what gets rows needs it
-            import_module("eosframework.backfill.executor.functions")  # the attempts find it loaded
+            metadata.version("pyarrow")  # not imported: only tasks with rows need it
+            import_module("eosframework.backfill.executor.functions")  # preloaded for the attempts
         except Exception as error:
             missing = f"{type(error).__name__}: {error}"
         return platform.node(), sys.executable, version, missing
@@ -150,7 +150,7 @@ def _looking() -> Callable[[int], _Answer]:
 
 
 def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
-    """Return what the executors say; with more tasks than cores, each of them is reached."""
+    """Return the executors' answers; more tasks than cores reach all of them."""
     from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
 
     context = spark.sparkContext
@@ -162,14 +162,14 @@ def _ask(spark: SparkSession, look: Callable[[int], _Answer]) -> set[_Answer]:
 
 
 def _failed_job(text: str) -> str:
-    """Return what to do about a job that did not get as far as to look."""
+    """Return the remedy for a small job that failed."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if "PYTHON_VERSION_MISMATCH" in text:
         found = re.search(r"different version: (\S+)", text)
         its = found[1] if found else "another version"
         return (
-            f"executors run Python {its}, but here it is {here}; functions are carried there as "
-            f"they are, so {_NAME_PYTHON}, which has to be {here}"
+            f"executors run Python {its}, but here it is {here}; functions are pickled by "
+            f"value, so {_NAME_PYTHON}, which has to be {here}"
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
         return f"executors have no {missing[1]!r}; {_NAME_PYTHON}"

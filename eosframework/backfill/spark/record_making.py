@@ -1,8 +1,8 @@
 """Rows of files as the records that live producers would have sent, each with its place.
 
-A row is one record: its columns as a JSON object, or what the user's function makes of it. Its
-partition is the one in which a live producer would have put its key. Whatever cannot be made names
-the file and the row.
+A row is one record: its columns as a JSON object, or the result of the user's function. Its
+partition is the one that a live producer would have chosen for its key. An error names the file and
+the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eosframework.records import Record, as_milliseconds
 from eosframework.topology.graph.graph import Source
 
 FromRow = Callable[[dict[str, Any]], Record]
-"""A user's function: takes a row, columns by name."""
+"""A user's function of a row, columns by name."""
 
 Placed = tuple[
     str, int, int, int, "bytes | None", "bytes | None", "list[dict[str, Any]] | None", int, str
@@ -31,17 +31,17 @@ Placed = tuple[
 """The columns of `ordering.PLACED_SCHEMA`, in their order."""
 
 COLUMN = "column:"
-"""How a partitioner begins that takes a partition's number from a column."""
+"""Prefix of a partitioner that takes the partition from a column."""
 
 _REMEMBERED_KEYS = 100_000
 
 
-class Spot(NamedTuple):
-    """Where a row is.
+class RowPlace(NamedTuple):
+    """The place of a row.
 
     Args:
-        start: where its split begins, in bytes; 0 where rows are numbered throughout the file.
-        row: how many come before it there.
+        start: begin of its split in bytes; 0 where rows are numbered throughout the file.
+        row: number of rows before it.
     """
 
     path: str
@@ -50,25 +50,25 @@ class Spot(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Grows from row to row of a file: no row is shorter than a byte."""
+        """Grows from row to row of a file: every row has at least a byte."""
         return self.start + self.row
 
     def __str__(self) -> str:
-        behind = f" behind byte {self.start}" if self.start else ""
+        behind = f" after byte {self.start}" if self.start else ""
         return f"row {self.row}{behind} of {self.path}"
 
 
 class RecordMaker:
-    """Makes records of the rows of files that stand for a topic.
+    """Makes records from the rows of files that replace a topic.
 
     Args:
         topic: its name.
-        files: what they hold.
-        source: reads the topic.
+        files: their format and options.
+        source: of the topic.
         from_row: the user's function; None: a row's columns are the value.
 
     Raises:
-        ConfigurationError: there is no such partitioner.
+        ConfigurationError: the partitioner is unknown.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class RecordMaker:
         self._column = _column_of(files.partitioner)
         self._partition_of = None if self._column else _partitioner(files)
 
-    def make(self, row: dict[str, Any], spot: Spot) -> Placed:
+    def make(self, row: dict[str, Any], spot: RowPlace) -> Placed:
         """Return the record of a row, with its place.
 
         Args:
             row: its columns.
-            spot: where it is.
+            spot: its place.
 
         Raises:
-            RunError: no record can be made of it; names the file and the row.
+            RunError: the row is invalid; names the file and the row.
         """
         try:
             record = self._from_columns(row) if self._from_row is None else self._called(row)
@@ -108,12 +108,12 @@ class RecordMaker:
         return (*own, time, spot.path)
 
     def _from_columns(self, row: dict[str, Any]) -> Record:
-        """Return a row as it is; its time is found in the value."""
+        """Return a row as a record; its time is taken from the value."""
         key = None if self._files.key is None else row[self._files.key]
         return Record(key, orjson.dumps(row, default=_plain), 0)
 
     def _called(self, row: dict[str, Any]) -> Record:
-        """Return what the user's function makes of a row, its value encoded."""
+        """Return the user function's record for a row, its value encoded."""
         assert self._from_row is not None
         record: Any = self._from_row(row)
         if not isinstance(record, Record):
@@ -130,13 +130,13 @@ class RecordMaker:
         return key.encode() if isinstance(key, str) else as_bytes(key)
 
     def _event_time(self, value: bytes | None, timestamp: int) -> int:
-        """Return the event time as the source takes it from the value, else the timestamp."""
+        """Return the event time by the source's timestamp function, else the timestamp."""
         if self._source.timestamp is None or value is None:
             return as_milliseconds(timestamp)
         decode = self._source.value.decode
         return as_milliseconds(self._source.timestamp.call(decode(value) if decode else value))
 
-    def _partition(self, row: dict[str, Any], key: bytes | None, spot: Spot) -> int:
+    def _partition(self, row: dict[str, Any], key: bytes | None, spot: RowPlace) -> int:
         count = self._files.partitions
         if self._column is not None:
             partition = row[self._column]
@@ -149,7 +149,7 @@ class RecordMaker:
 
 
 def needed_columns(files: Files) -> list[str]:
-    """Return the columns that a list of files must have."""
+    """Return the required columns of files."""
     return [name for name in (files.key, _column_of(files.partitioner)) if name is not None]
 
 
@@ -158,10 +158,10 @@ def _column_of(partitioner: str) -> str | None:
 
 
 def _partitioner(files: Files) -> Callable[[bytes], int]:
-    """Return what puts a key where producers with that partitioner put it.
+    """Return the function that assigns a key to its partition.
 
     Raises:
-        ConfigurationError: there is no such partitioner.
+        ConfigurationError: the partitioner is unknown.
     """
     count = files.partitions
     if files.partitioner == "murmur2":

@@ -1,8 +1,8 @@
-"""Rows of Spark as the messages that a task runs, task by task.
+"""Spark's rows as a task's messages, task by task.
 
-A stage's DataFrame has the columns of `ROW_SCHEMA`. Rows of a task are next to each other and in
-the order in which the task takes them. A row without an offset gets one by its place: how many of
-its topic came before it in its task. That is repeatable, because the input is closed.
+A stage's DataFrame has the columns of `ROW_SCHEMA`. Rows of a task are adjacent and in the task's
+order. A row without an offset gets the number of earlier rows of its topic in its task. That is
+repeatable, because the input is closed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROW_SCHEMA = (
     "headers array<struct<key: string, value: binary>>"
 )
 """Of a stage's rows: `partition` is the task's number, `timestamp` is in milliseconds since the
-epoch, an `offset` that is null is counted."""
+epoch, a null `offset` is counted."""
 
 WRITER_HEADER = "eosframework-backfill"
-"""Header of records that a backfill writes into a topic of the application's own: the task that
-wrote them. Records of one writer are in its order; those of several are merged by time."""
+"""Header of a backfill's records to internal topics: the task that wrote them. Records of one
+writer are in its order; those of several are merged by time."""
 
 RUN_RECORDS = 2000
-"""Messages that are made at once; with many more, garbage collection takes longer than they do."""
+"""Messages made at once; with many more, garbage collection takes longer than their creation."""
 
 Header = tuple[str, "bytes | None"]
 
@@ -37,13 +37,13 @@ Header = tuple[str, "bytes | None"]
 class RowMessage(tuple[str, int, int, "bytes | None", "bytes | None", int, "list[Header] | None"]):
     """A row as a message: topic, partition, offset, key, value, timestamp, headers.
 
-    A tuple, because nothing else is made as fast, a message of confluent_kafka included.
+    A tuple, because no other type is created as fast, messages of confluent_kafka included.
     """
 
     __slots__ = ()
 
     def topic(self) -> str:
-        """The topic it was read from, or that its file stands for."""
+        """The topic it was read from, or that its file replaces."""
         return self[0]
 
     def partition(self) -> int:
@@ -51,7 +51,7 @@ class RowMessage(tuple[str, int, int, "bytes | None", "bytes | None", int, "list
         return self[1]
 
     def offset(self) -> int:
-        """Its offset, or its place among those of its topic in this task."""
+        """Its offset, or its number among those of its topic in this task."""
         return self[2]
 
     def key(self) -> bytes | None:
@@ -72,27 +72,27 @@ class RowMessage(tuple[str, int, int, "bytes | None", "bytes | None", int, "list
 
 
 Runs = Iterator[tuple[TopicPartition, Sequence[RowMessage]]]
-"""Rows that lie next to each other, of one source partition each."""
+"""Adjacent rows of one source partition each."""
 
 
 def runs(
     batches: Iterable[RecordBatch], *, own_topics: frozenset[str] = frozenset()
 ) -> Iterator[tuple[int, Runs]]:
-    """Yield each task's partition number with its rows; those of one task before the next one's.
+    """Yield each task's partition number with its rows, task after task.
 
-    What is left of a task's rows when the next task is asked for is passed over.
+    Rows of a task that are not consumed when the next task is requested are skipped.
 
     Args:
         batches: with the columns of `ROW_SCHEMA`.
-        own_topics: whose records carry `WRITER_HEADER`; it is taken off.
+        own_topics: internal topics; `WRITER_HEADER` is removed from their records.
     """
-    counts = Counts()
+    counts = OffsetCounter()
     of_all = (run for batch in batches for run in runs_of(batch, counts, own_topics=own_topics))
     return groupby(of_all, key=_task)
 
 
 def empty_rows(spark: SparkSession) -> DataFrame:
-    """Return a DataFrame of `ROW_SCHEMA` with nothing in it."""
+    """Return an empty DataFrame of `ROW_SCHEMA`."""
     return cast(Any, spark).createDataFrame([], ROW_SCHEMA)
 
 
@@ -100,8 +100,8 @@ def _task(run: tuple[TopicPartition, Sequence[RowMessage]]) -> int:
     return run[0].partition
 
 
-class Counts:
-    """How many rows without an offset there were of each topic, in the task whose rows come."""
+class OffsetCounter:
+    """Numbers of rows without an offset by topic, within the current task."""
 
     def __init__(self) -> None:
         self._task: int | None = None
@@ -117,9 +117,9 @@ class Counts:
 
 
 def runs_of(
-    batch: RecordBatch, counts: Counts, *, own_topics: frozenset[str] = frozenset()
+    batch: RecordBatch, counts: OffsetCounter, *, own_topics: frozenset[str] = frozenset()
 ) -> Runs:
-    """Yield the rows of one batch, in its order; see `runs`."""
+    """Yield the rows of one batch, in order; see `runs`."""
     stretches = _stretches(batch)
     offsets: list[int] = batch.column("offset").to_pylist()
     if batch.column("offset").null_count:
@@ -147,7 +147,7 @@ def runs_of(
 
 
 def _stretches(batch: RecordBatch) -> list[tuple[TopicPartition, int]]:
-    """Return how many rows of which source partition lie next to each other, in order."""
+    """Return the adjacent rows of the same source partition, as partition and number, in order."""
     topics, partitions = batch.column("topic"), batch.column("partition")
     if len(topics.unique()) <= 1 and len(partitions.unique()) <= 1:
         count = batch.num_rows
@@ -159,9 +159,9 @@ def _stretches(batch: RecordBatch) -> list[tuple[TopicPartition, int]]:
 def _with_counted(
     offsets: Sequence[int | None],
     stretches: Iterable[tuple[TopicPartition, int]],
-    counts: Counts,
+    counts: OffsetCounter,
 ) -> list[int]:
-    """Return the offsets of all rows; those that are null are counted."""
+    """Return the offsets of all rows, with counted ones in place of nulls."""
     found: list[int] = []
     for source, count in stretches:
         first = offsets[len(found)]

@@ -1,7 +1,7 @@
-"""The Spark session of a backfill: started here, or a part of one that the caller has.
+"""The Spark session of a backfill: a new one, or one on the context of the caller's.
 
-A session of our own is given its settings without any change to the caller's: both share the
-SparkContext, its executors and jars, and nothing else.
+A session on the caller's context has its own settings: both share the SparkContext, its executors
+and jars, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from eosframework.backfill.spark.java_properties import PREFIX
-from eosframework.backfill.spark.jvm import ended_when_interrupted, jvm_of, reason_of
+from eosframework.backfill.spark.jvm import jvm_of, killed_on_interrupt, reason_of
 from eosframework.backfill.spark.preflight import check_packages, check_session
 from eosframework.embedded.jars import fetched, spark_connector
 from eosframework.embedded.java import find_spark_java
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*,4]"
-"""All cores of this machine; a task is tried four times, as on a cluster."""
+"""All cores of this machine; a task has four attempts, as on a cluster."""
 
 _CONNECTOR_JAR = "spark-sql-kafka-0-10_2.13"
 
@@ -33,38 +33,40 @@ _REQUIRED = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.minPartitionNum": "1",
 }
-"""Adaptive execution would join partitions of a shuffle, and so tasks; how files are split must not
-depend on the size of the cluster."""
+"""Adaptive execution would coalesce shuffle partitions, and so tasks; file splits must not depend
+on the size of the cluster."""
 
 _DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20),
 }
-"""What a task holds at once, unless the user says otherwise."""
+"""Batch sizes of a task, unless set by the user."""
 
 _STARTING = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Unless the user says otherwise."""
+"""Defaults of a new Spark context."""
 
-_TOLD_TWICE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
-"""They log each failed attempt of a task with its traceback; the last one is raised as well."""
+_REPEATED_ERROR_LOGGERS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)
+"""Loggers of each failed attempt of a task with its traceback; the last one is raised as well."""
 
 
 def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSession:
-    """Return a session for backfills: on the context that is active, else on a new one.
+    """Return a session for backfills: on the active context, else on a new one.
 
     Args:
-        master: where Spark runs, as spark-submit takes it; None: on this machine, or where
-            spark-submit says.
-        options: Spark's settings by name; those for the Kafka client (`kafka.…`) are passed over.
+        master: of Spark, as for spark-submit; None: this machine, or the master of spark-submit.
+        options: Spark's settings by name; those of the Kafka client (`kafka.…`) are ignored.
 
     Raises:
-        ConfigurationError: Spark, its connector to Kafka or a Java that runs it is not there, or
-            an option cannot be set; nothing was started.
-        ComponentFailed: the connector cannot be fetched.
+        ConfigurationError: Spark, its connector to Kafka or a suitable Java is missing, or an
+            option cannot be set; nothing was started.
+        ComponentFailed: the connector cannot be downloaded.
     """
     check_packages()
     from pyspark import SparkContext
@@ -83,7 +85,7 @@ def spark_session(master: str | None, options: Mapping[str, str]) -> SparkSessio
 
 
 def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a session of our own on the context of the caller's, which stays as it is.
+    """Return a separate session on the caller's context; the caller's session stays unchanged.
 
     Raises:
         ConfigurationError: the session cannot read Kafka, or an option cannot be set any more.
@@ -106,7 +108,7 @@ def own_session(spark: SparkSession, options: Mapping[str, str] | None = None) -
 
 
 def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
-    """Start Spark; where spark-submit started this process, as it says."""
+    """Start Spark; under spark-submit, with its settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("eosframework backfill")
@@ -122,7 +124,7 @@ def _started(master: str | None, given: Mapping[str, str]) -> SparkSession:
     spark = _got(builder.config(map=dict(settings)), master)
     if "spark.log.level" not in given:
         logging = jvm_of(spark).org.apache.logging.log4j
-        for name in _TOLD_TWICE:
+        for name in _REPEATED_ERROR_LOGGERS:
             logging.core.config.Configurator.setLevel(name, logging.Level.OFF)
     return spark
 
@@ -132,13 +134,13 @@ def _got(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     from pyspark.errors import PySparkException
 
     try:
-        with ended_when_interrupted():
+        with killed_on_interrupt():
             return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         where = "" if master is None else f" on {master!r}"
         raise ConfigurationError(
             f"Spark cannot be started{where}: {reason_of(error)}; correct the master or the "
-            f"options (what Java itself said is above)"
+            f"options (Java's own message is above)"
         ) from error
 
 
@@ -154,7 +156,7 @@ def _of_master(master: str) -> dict[str, str]:
 
 
 def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting that brings the connector, unless the user or the Spark here has it."""
+    """Return the setting that adds the connector, unless it is already present."""
     import pyspark
 
     jars = given.get("spark.jars", "")
@@ -167,7 +169,7 @@ def _with_connector(given: Mapping[str, str]) -> dict[str, str]:
         ours = sorted(fetched(spark_connector(pyspark.__version__)).glob("*.jar"))
     except ComponentFailed as error:
         raise ComponentFailed(
-            f"{error}. Where it is there already, name it with --spark spark.jars=…, or let Spark "
+            f"{error}. If it is installed already, name it with --spark spark.jars=…, or let Spark "
             f"fetch it with --spark spark.jars.packages=…; complete for certain is that of pyspark "
             f"4.0.0"
         ) from error

@@ -1,8 +1,8 @@
-"""Sources whose rows have no repeatable order, such as JDBC: written down once, then read as files.
+"""Staging of sources without a repeatable order, such as JDBC, as Parquet files.
 
-A query gives its rows in another order, or other rows, each time it is asked. What a backfill has
-processed must be what a retried attempt reads, so such a source is copied to Parquet, where every
-row has a number.
+A query may return its rows in another order, or other rows, each time. A retried attempt must read
+the rows that were processed before, so such a source is copied to Parquet, where every row has a
+number.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _COMPLETE = "_SUCCESS"
-"""Spark writes it last."""
+"""Written last by Spark."""
 
 
 def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[PinnedFile, ...]:
-    """Write a DataFrame to Parquet, unless that is done already, and return the files.
+    """Write a DataFrame to Parquet unless that is done already, and return the files.
 
     Args:
-        spark: a session of ours.
-        frame: what to write, in any order; it is not looked at where the directory is complete.
-        directory: on a file system that every executor reaches; nothing else may be in it.
+        spark: a session of the backfill.
+        frame: rows in any order; not read if the directory is complete.
+        directory: on a file system that every executor can read; it must have no other files.
 
     Raises:
-        ConfigurationError: the directory holds something that this did not write to its end.
+        ConfigurationError: the directory has files of an incomplete or another write.
     """
     place = hadoop_path(spark, directory)
     system = file_system_of(spark, place)
@@ -43,7 +43,7 @@ def stage(spark: SparkSession, frame: DataFrame, directory: str) -> tuple[Pinned
 def _refuse_leftovers(system: Any, place: Any, directory: str) -> None:
     if system.exists(place) and len(system.listStatus(place)) > 0:
         raise ConfigurationError(
-            f"directory {directory} is not empty, and what is there was not written to its end "
-            f"({_COMPLETE} is missing): an earlier attempt was interrupted, or it is another's. "
-            f"Remove it, or name another directory"
+            f"directory {directory} is not empty, and its content is incomplete ({_COMPLETE} "
+            f"is missing): an earlier attempt was interrupted, or the files are unrelated. "
+            f"Remove it,  or name another directory"
         )

@@ -1,6 +1,6 @@
-"""The transfer demo: money goes round between two banks while everything around it is killed.
+"""The transfer demo: money circulates between two banks while their processes are killed.
 
-Here are those who ask for transfers (`tellers`), those who are killed (`bank`), and two judges that
-know nothing of how transfers travel: the `examiner`, who looks at both banks' books all the time,
-and the `verdict` over the ledgers in the end.
+`tellers` ask for transfers and `bank` has the processes that are killed. Two independent judges
+know nothing of the way of a transfer: the `examiner` compares both banks' books all the time, and
+`verdict` compares the ledgers at the end.
 """

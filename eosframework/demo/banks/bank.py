@@ -1,24 +1,27 @@
-"""One bank: its database, its relays and its workers, each of which may be killed."""
+"""One bank: its database, relays and workers, each of which may be killed, and its books."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
 from eosframework.config import DatabaseSettings
-from eosframework.demo.banks.bank_reading import Reader
+from eosframework.demo.banks.bank_books import Books
+from eosframework.demo.banks.ledgers import Entry, Ledgers
 from eosframework.demo.banks.relays import Relays
-from eosframework.demo.banks.verdict import Ledgers
 from eosframework.demo.files import example_file
 from eosframework.demo.kills import Kill
 from eosframework.demo.workers import Workers
-from eosframework.embedded import PostgresServer, start_postgres
-from eosframework.errors import ComponentFailed
+from eosframework.embedded import PostgresServer
+from eosframework.errors import ComponentFailed, DatabaseAway
 from eosframework.postgres import Database, migrate, translating
+
+T = TypeVar("T")
 
 PROCESSES = 2
 
@@ -28,15 +31,15 @@ class Bank:
 
     Args:
         name: of the bank, its application and its outbox.
-        directory: takes its data and its logs.
-        detached: let the database outlive this process.
+        directory: of its logs.
+        server: its database.
     """
 
-    def __init__(self, name: str, directory: Path, *, detached: bool) -> None:
+    def __init__(self, name: str, directory: Path, server: PostgresServer) -> None:
         self.name = name
         self.topic = f"{name}.transfers"
-        self.server: PostgresServer = start_postgres(directory / name, detached=detached)
-        settings = DatabaseSettings(dsn=SecretStr(self.server.dsn))
+        self._server = server
+        settings = DatabaseSettings(dsn=SecretStr(server.dsn))
         self.database = Database(settings, application_name=f"eosframework demo of {name}")
         self._directory = directory
         self._relays: Relays | None = None
@@ -44,7 +47,7 @@ class Bank:
         self._deaths = 0
 
     def make_tables(self, accounts: Mapping[str, int]) -> None:
-        """Make the tables of the example, eosframework's own, and accounts with their balances."""
+        """Create the tables of the example and of eosframework, and accounts with balances."""
         migrate(self.database)
         tables = example_file("transfer", "tables.sql").read_bytes()
         with (
@@ -59,7 +62,7 @@ class Bank:
 
     def open(self, bootstrap_servers: str) -> None:
         """Start relays and workers."""
-        environment = {"EOS_DATABASE__DSN": self.server.dsn}
+        environment = {"EOS_DATABASE__DSN": self._server.dsn}
         self._relays = Relays(self.name, bootstrap_servers, self._directory, environment)
         self._workers = Workers(
             example_file("transfer", f"{self.name}.yaml"),
@@ -70,7 +73,7 @@ class Bank:
         )
 
     def require_running(self) -> None:
-        """Return if relays and workers run.
+        """Check that relays and workers run.
 
         Raises:
             ComponentFailed: one of them ended by itself.
@@ -80,39 +83,39 @@ class Bank:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether all relays have found the database, and workers have tasks."""
+        """True once all relays have found the database, and workers have tasks."""
         if self._relays is None or self._workers is None:
             return False
         return self._relays.are_up() and self._workers.are_at_work()
 
     def kill_worker(self, chance: random.Random) -> Kill | None:
-        """SIGKILL a worker that is at work; its supervisor replaces it. None: none is."""
+        """SIGKILL a worker with tasks; its supervisor replaces it. None: no worker has tasks."""
         return None if self._workers is None else self._workers.kill_one(chance)
 
     def kill_relay(self) -> Kill | None:
-        """SIGKILL the relay that is at work, and start another. None: none is."""
+        """SIGKILL the active relay, and start another. None: no relay is active."""
         return None if self._relays is None else self._relays.kill_one()
 
     def kill_database(self) -> Kill | None:
         """SIGKILL every process of the database, and start it again on its data.
 
-        None: relays or workers are just starting, which they do not without a database.
+        None: relays or workers are starting, which fails without a database.
 
         Raises:
-            ComponentFailed: it does not come back.
+            ComponentFailed: the database does not start again.
         """
         if not self.is_at_work:
             return None
-        pid = self.server.pid
+        pid = self._server.pid
         if pid is None:
-            raise ComponentFailed(f"the database of {self.name} ended; see {self.server.log_file}")
-        self.server.kill()
-        self._deaths += not self.server.running
-        self.server.start()
+            raise ComponentFailed(f"the database of {self.name} ended; see {self._server.log_file}")
+        self._server.kill()
+        self._deaths += not self._server.running
+        self._server.start()
         return Kill(pid, f"the database of {self.name}", ("whatever was open",))
 
     def deaths_seen(self) -> int:
-        """How many were seen to be dead: workers by their supervisor, others by this process."""
+        """Number of observed deaths: workers by their supervisor, others by this process."""
         relays = 0 if self._relays is None else self._relays.deaths_seen
         workers = 0 if self._workers is None else self._workers.deaths_seen()
         return self._deaths + relays + workers
@@ -122,10 +125,10 @@ class Bank:
         return Reader(self.name, self.database)
 
     def ledgers(self) -> Ledgers:
-        """Return its accounts and ledgers as they are now, line by line.
+        """Return its current accounts and ledgers, line by line.
 
         Raises:
-            DatabaseAway: the database cannot be had.
+            DatabaseAway: the database is unavailable.
         """
         with closing(self.reader()) as reader:
             return reader.ledgers()
@@ -134,17 +137,102 @@ class Bank:
         """Stop relays and workers in order.
 
         Raises:
-            ComponentFailed: one of them did not end well.
+            ComponentFailed: one of them failed while stopping.
         """
         for part in self._parts():
             part.stop()
 
-    def end(self, *, keep: bool) -> None:
-        """Make sure that nothing of it runs any more, or only the database."""
+    def end(self) -> None:
+        """Kill all remaining relays and workers."""
         for part in self._parts():
             part.end()
-        if not keep:
-            self.server.kill()
 
     def _parts(self) -> list[Relays | Workers]:
         return [part for part in (self._relays, self._workers) if part is not None]
+
+
+_BOOKS = b"""
+SELECT (SELECT coalesce(sum(balance), 0)::bigint FROM accounts), left_.*, arrived.*
+FROM (SELECT array_agg(id::text), array_agg(amount) FROM debits) AS left_,
+     (SELECT array_agg(id::text), array_agg(amount) FROM credits) AS arrived
+"""
+
+_LEDGERS = b"""
+SELECT (SELECT json_object_agg(id, balance) FROM accounts),
+       (SELECT json_agg(json_build_array(id, debited, credited, amount) ORDER BY number)
+        FROM debits),
+       (SELECT json_agg(json_build_array(id, debited, credited, amount) ORDER BY number)
+        FROM credits)
+"""
+
+
+class BankConnection:
+    """A connection to a bank, opened again after an outage."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Any = None
+
+    def use(self, what: str, function: Callable[[Any], T]) -> T:
+        """Call a function with the connection.
+
+        Args:
+            what: description of the call, for messages.
+            function: takes the connection.
+
+        Raises:
+            DatabaseAway: the database is unavailable, or the outcome is unknown; call again.
+        """
+        try:
+            with translating(what):
+                if self._connection is None:
+                    self._connection = self._database.connect(autocommit=True)
+                return function(self._connection)
+        except DatabaseAway:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Reader(BankConnection):
+    """Reads one bank's database; each read is one statement, thus one snapshot."""
+
+    def __init__(self, bank: str, database: Database) -> None:
+        super().__init__(database)
+        self._bank = bank
+
+    def books(self) -> Books:
+        """Return the current books.
+
+        Raises:
+            DatabaseAway: the database is unavailable; call again.
+        """
+        balance, out_ids, out_amounts, in_ids, in_amounts = self._row(_BOOKS)
+        return Books(
+            self._bank,
+            balance,
+            dict(zip(out_ids or (), out_amounts or (), strict=True)),
+            dict(zip(in_ids or (), in_amounts or (), strict=True)),
+        )
+
+    def ledgers(self) -> Ledgers:
+        """Return the current accounts and ledgers, line by line.
+
+        Raises:
+            DatabaseAway: the database is unavailable; call again.
+        """
+        accounts, debits, credits_ = self._row(_LEDGERS)
+        return Ledgers(
+            accounts or {},
+            [Entry(*line) for line in debits or ()],
+            [Entry(*line) for line in credits_ or ()],
+        )
+
+    def _row(self, query: bytes) -> Any:
+        what = f"read the books of {self._bank}"
+        return self.use(what, lambda connection: connection.execute(query).fetchone())

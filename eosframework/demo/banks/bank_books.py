@@ -1,18 +1,18 @@
-"""What must hold between two banks at every moment, judged by snapshots one after the other.
+"""The invariant between two banks at every moment, checked on consecutive snapshots.
 
-A transfer is debited at one bank, is on its way, and is credited at the other. Nobody can look at
-both banks at once, so the books of one are taken between two of the other's:
+A transfer is debited at one bank, is in transit, and is credited at the other. No snapshot covers
+both banks, so the books of one are taken between two of the other's:
 
     first (bank Y, t1)   between (bank X, t2)   last (bank Y, t3),   t1 < t2 < t3
 
-Whatever is credited was debited earlier, and no ledger forgets, so
+A credited transfer was debited earlier, and ledgers only grow, so
 
     C1  credits(Y, t1) ⊆ debits(X, t2)
     C2  credits(X, t2) ⊆ debits(Y, t3)
     C3  debits(Y, t1)  ⊆ debits(Y, t3)
 
-and what is on its way, seen from these moments, is the two set differences. No more and no less
-than the money of the start is there, to the cent, in each sample:
+and the transfers in transit, seen from these moments, are the two set differences. In each sample
+the total equals the opening total, to the cent:
 
     M   balance(X, t2) + balance(Y, t1) - Σ(debits(Y, t3) ∖ debits(Y, t1))
         + Σ(debits(X, t2) ∖ credits(Y, t1)) + Σ(debits(Y, t3) ∖ credits(X, t2))  =  start
@@ -25,9 +25,9 @@ of a difference is the difference of the sums, and M becomes
     + Σ debits(X, t2) - Σ credits(Y, t1) + Σ debits(Y, t3) - Σ credits(X, t2)
     = opening(X) + opening(Y).
 
-Two snapshots are not enough: seen from the earlier one, the later one may have credited what the
-earlier one had not debited yet. The differences are of *ids*, so a transfer credited twice is
-money too much, and not a debit fewer on its way.
+Two snapshots are not enough: the later one may contain credits of transfers that the earlier one
+had not debited yet. The differences are of *ids*, so a transfer credited twice is surplus money,
+and not one debit fewer in transit.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 NAMED = 3
-"""So many ids are named where some are wrong."""
+"""Number of wrong ids that a finding lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """A bank as one snapshot shows it.
+    """One snapshot of a bank.
 
     Args:
-        balance: of all its accounts together.
-        debits: amounts by id.
-        credits: the same of what arrived.
+        balance: sum over all accounts.
+        debits: amounts of debited transfers by id.
+        credits: amounts of credited transfers by id.
     """
 
     bank: str
@@ -57,12 +57,12 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What three snapshots showed.
+    """The result of three snapshots.
 
     Args:
-        on_the_way: amounts by id.
-        money: in both banks and on the way.
-        findings: what does not hold.
+        on_the_way: amounts of transfers in transit, by id.
+        money: total in both banks and in transit.
+        findings: violations of the invariant.
     """
 
     debited: int
@@ -73,13 +73,13 @@ class Sample:
 
 
 def examine(first: Books, between: Books, last: Books, start: int) -> Sample:
-    """Judge books that were taken one after the other.
+    """Check the invariant on three consecutive snapshots.
 
     Args:
         first: of one bank.
         between: of the other, taken later.
         last: of the first one again, taken later still.
-        start: the money in both banks in the beginning.
+        start: opening total of both banks.
     """
     on_the_way = {
         id_: amount
@@ -110,7 +110,7 @@ def examine(first: Books, between: Books, last: Books, start: int) -> Sample:
 
 
 def _beyond(inner: Mapping[str, int], outer: Mapping[str, int], what: str, bank: str) -> list[str]:
-    """Say which ids are not where all of them have to be."""
+    """Return a finding for ids of `inner` that `outer` lacks."""
     wrong = sorted(inner.keys() - outer.keys())
     if not wrong:
         return []

@@ -1,4 +1,4 @@
-"""The relays of a bank: one has its outbox, one stands by, and one that is killed is replaced."""
+"""The outbox relays of a bank: one active, one standby; a killed one is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RELAYS = 2
 
 @dataclass(slots=True)
 class _Relay:
-    """A relay that runs, and the outbox once it has it."""
+    """A running relay and its shards."""
 
     service: Service
     duty: Duty = field(init=False)
@@ -26,7 +26,7 @@ class _Relay:
         self.duty = Duty(self.service.pid)
 
     def read_log(self) -> None:
-        """Learn from new log events whether it has the outbox."""
+        """Update its shards from new log events."""
         for event in self.service.new_events():
             match event.get("event"):
                 case "shard_assigned":
@@ -42,13 +42,13 @@ class _Relay:
 
 
 class Relays:
-    """`eosframework relay-outbox`, twice; they end with this process, however that ends.
+    """Two processes of `eosframework relay-outbox`, which end with this process in any case.
 
     Args:
         bank: name of the outbox.
-        bootstrap_servers: where its topic is.
-        directory: takes their logs.
-        environment: settings that nobody else is to see.
+        bootstrap_servers: cluster of its topic.
+        directory: of their logs.
+        environment: settings that must not appear in the command line.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Relays:
             self._relays.append(self._started(number))
 
     def require_running(self) -> None:
-        """Return if they run.
+        """Check that all relays run.
 
         Raises:
-            ComponentFailed: one of them ended; says with what, and its last words.
+            ComponentFailed: one ended; with its exit code and last log lines.
         """
         for relay in self._relays:
             relay.service.require_running()
 
     def kill_one(self) -> Kill | None:
-        """SIGKILL the relay that has the outbox and start another; None if none has it now."""
+        """SIGKILL the active relay and start another; None if none is active."""
         for number, relay in enumerate(self._relays):
             relay.read_log()
             if relay.duty.is_at_work:
@@ -85,7 +85,7 @@ class Relays:
         return None
 
     def are_up(self) -> bool:
-        """Tell whether all have found their database; one that starts without it would end."""
+        """Return whether all have found their database; one that starts without it would end."""
         for relay in self._relays:
             relay.read_log()
         return all(relay.is_up for relay in self._relays)
@@ -94,7 +94,7 @@ class Relays:
         """SIGTERM all of them and wait until they have ended.
 
         Raises:
-            ComponentFailed: one did not, or not well.
+            ComponentFailed: one did not end in time, or failed.
         """
         for relay in self._relays:
             relay.service.ask_to_stop()
@@ -102,7 +102,7 @@ class Relays:
             relay.service.stop()
 
     def end(self) -> None:
-        """Make sure that none runs any more."""
+        """Kill all remaining processes."""
         for relay in self._relays:
             relay.service.end()
 

@@ -1,4 +1,4 @@
-"""Those who ask the banks for transfers, each again until it is answered."""
+"""Tellers: threads that ask the banks for transfers, and retry each until it is answered."""
 
 from __future__ import annotations
 
@@ -6,40 +6,41 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
 
-from eosframework.demo.banks.bank import Bank
+from eosframework.demo.background import Background
+from eosframework.demo.banks.bank import Bank, BankConnection
 from eosframework.demo.files import example_file
-from eosframework.errors import DatabaseAway, EosError
-from eosframework.postgres import Database, translating
+from eosframework.errors import DatabaseAway
 from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
 TELLERS = 2
-"""At each bank, so that transactions of a bank overlap."""
+"""For each bank, so that transactions of a bank overlap."""
 
 AWAY_SECONDS = 0.1
 
 LARGEST_SHARE = 20
-"""A transfer is at most one part in so many of what its account had in the beginning."""
+"""A transfer takes at most this fraction (1/n) of its account's opening balance."""
 
 
 def make_importable() -> None:
-    """Let the example's modules be found, as those who run its topologies find them."""
+    """Make the example's modules importable, as its topologies do."""
     load_app(str(example_file("transfer", "bank_a.yaml")))
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A transfer that somebody wants.
+    """A requested transfer.
 
     Args:
         sender: name of the bank whose account it debits.
-        due_seconds: after the beginning.
+        due_seconds: after the start.
     """
 
     sender: str
@@ -50,13 +51,13 @@ class Order:
 def draw_orders(
     count: int, per_second: float, accounts: Mapping[str, Mapping[str, int]], chance: random.Random
 ) -> Iterator[Order]:
-    """Draw transfers between random accounts of two banks; now and then one is too large.
+    """Draw transfers between random accounts of two banks; a few exceed the balance.
 
     Args:
-        count: how many.
-        per_second: at which rate they are due.
+        count: number of transfers.
+        per_second: rate at which they are due.
         accounts: opening balances, by bank.
-        chance: decides.
+        chance: random generator.
     """
     kind = find("transfers:Transfer")
     banks = list(accounts)
@@ -75,15 +76,17 @@ def draw_orders(
         )
 
 
-class Tellers:
+class Tellers(Background):
     """Threads that ask for transfers as they are due.
 
     Args:
-        orders: in the order in which they are due.
+        orders: by due time.
         banks: by name.
     """
 
     def __init__(self, orders: Iterable[Order], banks: Mapping[str, Bank]) -> None:
+        loops = [partial(self._serve, bank) for bank in banks.values() for _ in range(TELLERS)]
+        super().__init__("eos-teller", loops)
         self.confirmed: set[str] = set()
         self.refused = 0
         self._send: Callable[..., None] = find("transfers:send")
@@ -92,61 +95,32 @@ class Tellers:
         for order in orders:
             self._queues[order.sender].put(order)
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._error: EosError | None = None
         self._began = 0.0
-        self._threads = [
-            threading.Thread(target=self._run, args=(bank,), name="eos-teller", daemon=True)
-            for bank in banks.values()
-            for _ in range(TELLERS)
-        ]
 
     @property
     def answered(self) -> int:
-        """How many transfers are made or refused."""
+        """Number of transfers made or refused."""
         return len(self.confirmed) + self.refused
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the threads."""
         self._began = time.monotonic()
-        for thread in self._threads:
-            thread.start()
+        super().start()
 
-    def stop(self) -> None:
-        """Ask for nothing more."""
-        self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+    def _serve(self, bank: Bank) -> None:
+        with suppress(Empty), closing(BankConnection(bank.database)) as connection:
+            while not self.stopping.is_set():
+                self._ask(connection, bank.topic, self._queues[bank.name].get_nowait())
 
-    def require_running(self) -> None:
-        """Return if they work.
-
-        Raises:
-            EosError: what kept one from that.
-        """
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, bank: Bank) -> None:
-        try:
-            with closing(_Desk(bank.database)) as desk:
-                while not self._stop.is_set():
-                    self._ask(desk, bank.topic, self._queues[bank.name].get_nowait())
-        except Empty:
-            return
-        except EosError as error:
-            self._error = error
-
-    def _ask(self, desk: _Desk, topic: str, order: Order) -> None:
-        """Ask until there is an answer; the transfer's id makes it one transfer."""
-        self._stop.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
-        while not self._stop.is_set():
+    def _ask(self, connection: BankConnection, topic: str, order: Order) -> None:
+        """Ask until there is an answer; the transfer's id makes retries idempotent."""
+        self.stopping.wait(max(self._began + order.due_seconds - time.monotonic(), 0))
+        while not self.stopping.is_set():
             try:
-                desk.call(self._send, topic, order.transfer)
+                send = partial(self._send, topic=topic, transfer=order.transfer)
+                connection.use("send a transfer", send)
             except DatabaseAway:
-                desk.close()
-                self._stop.wait(AWAY_SECONDS)
+                self.stopping.wait(AWAY_SECONDS)
             except self._refusal:
                 with self._lock:
                     self.refused += 1
@@ -155,28 +129,3 @@ class Tellers:
                 with self._lock:
                     self.confirmed.add(str(order.transfer.id))
                 return
-
-
-class _Desk:
-    """A connection to a bank, opened again when it was lost."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._connection: Any = None
-
-    def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of the bank's with the connection.
-
-        Raises:
-            DatabaseAway: whether it was done is not known.
-        """
-        with translating("send a transfer"):
-            if self._connection is None:
-                self._connection = self._database.connect(autocommit=True)
-            function(self._connection, *arguments)
-
-    def close(self) -> None:
-        """Give the connection up."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

@@ -1,5 +1,5 @@
-"""The demo of a backfill: an archive by Spark and the rest live, beside a world where all is live.
+"""The backfill demo: an archive by Spark and the rest live, compared with live processing of all.
 
-Owns the archive, the two worlds that are compared, and what is killed on the way. Refuses to know
-how a backfill works: it runs the commands that users run, and reads what they leave.
+Owns the archive, the two worlds to compare, and the kills. It knows nothing of how a backfill
+works: it runs a user's commands, and reads their results.
 """

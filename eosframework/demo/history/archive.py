@@ -1,8 +1,7 @@
-"""The flights in two parts: files with what was known at some moment, and what came behind.
+"""The flights in two parts: files with those known before the cutover, and live ones.
 
-A file has the flights that became known in a month, in the order in which they did. What is in
-files has no order of its own but that of its rows' times, so a backfill reads an archive by
-event time, path and row; whoever is to get the same out of a topic needs it there in this order.
+A file has the flights that became known in a month, in that order. A backfill reads files by event
+time, path and row, so the live world must get the archived flights in this order.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MINUTE = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when flights are taken, and when the archive ends and live begins."""
+    """The period of flights: its bounds, and the cutover from archive to live."""
 
     since: datetime
     cutover: datetime
@@ -36,12 +35,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Those of a span, by when they became known.
+    """The flights of a span, by the time they became known.
 
     Args:
-        archived: before the cutover, in the order in which a backfill reads them out of files.
+        archived: before the cutover, in the order in which a backfill reads the files.
         live: later, in the order in which they became known.
-        files: the archived ones, by the name of their file, in its order.
+        files: the archived ones by file name, in file order.
     """
 
     archived: Sequence[FedRecord]
@@ -50,7 +49,7 @@ class Flights:
 
     @property
     def whole(self) -> list[FedRecord]:
-        """All of them, as a topic is fed that nothing was backfilled for."""
+        """All flights, as fed to a topic without a backfill."""
         return [*self.archived, *self.live]
 
     def write(self, directory: Path) -> list[Path]:
@@ -78,7 +77,7 @@ def flights_of(span: Span) -> Flights:
 
 
 def flight(row: dict[str, Any]) -> Record:
-    """Return a row of the archive as the record that is fed live: the same bytes and time."""
+    """Return a row of the archive as the record fed live: the same bytes and time."""
     known = typed("flights", row)
     return Record(known["carrier"], known, known_at(known))
 

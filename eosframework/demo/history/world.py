@@ -1,10 +1,11 @@
-"""One of two worlds that are compared: a broker, a database, and the application on them."""
+"""The two worlds to compare: each a broker, a database, and the application on them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -19,7 +20,7 @@ from eosframework.embedded import KafkaCluster, PostgresServer
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin, TopicToCreate
 from eosframework.kafka.client.plain_writes import feed
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.operations.audit.digest import digest_of
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.postgres import Database, translating
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
@@ -31,13 +32,13 @@ INPUT = "flights.landed"
 TABLE = "hourly_delays"
 
 Content = Counter[bytes]
-"""Records or rows as digests or texts, and how often each is there."""
+"""Number of occurrences of each record or row, by digest or text."""
 
 _ROWS = b"SELECT row_to_json(hourly_delays)::text FROM hourly_delays"
 
 
 class World:
-    """The example `delays` on servers of its own.
+    """The example `delays` on its own servers.
 
     Args:
         name: of the directory and in messages.
@@ -67,7 +68,7 @@ class World:
         }
 
     def fill_tables(self) -> dict[str, int]:
-        """Create the input topics, feed what flights are looked up in, and count it by topic."""
+        """Create the input topics, feed the tables, and return their sizes by topic."""
         self.admin.create_topics([TopicToCreate(topic, PARTITIONS) for topic in FEEDS])
         tables = {topic: records for topic, records in FEEDS.items() if topic != INPUT}
         return {topic: feed(self.settings, topic, of(MONTHS)) for topic, of in tables.items()}
@@ -89,7 +90,7 @@ class World:
         )
 
     def lag(self) -> int:
-        """Return how many offsets workers have still to commit; some are markers."""
+        """Return the number of offsets that workers have yet to commit, with control records."""
         partitions = [TopicPartition(t, n) for t in sorted(self.read) for n in range(PARTITIONS)]
         bounds = self.admin.log_bounds(partitions)
         committed = self.admin.committed(self.graph.application, partitions, stable=False)
@@ -97,22 +98,22 @@ class World:
 
     @property
     def read(self) -> set[str]:
-        """Topics that tasks read, those of the application's own included."""
+        """Topics that tasks read, internal topics included."""
         return {source.topic for part in self.graph.sub_topologies for source in part.sources}
 
     @property
     def outputs(self) -> list[str]:
-        """Topics that others read: those that the application does not read itself."""
+        """Output topics that the application does not read itself."""
         written = {topic for part in self.graph.sub_topologies for topic in part.sink_topics}
         return sorted(
             written - self.read - {persister.topic for persister in self.graph.persisters}
         )
 
     def records(self, topic: str) -> Content:
-        """Return what a `read_committed` reader finds in a topic.
+        """Return the records of a topic that a `read_committed` reader sees.
 
-        Headers do not count: those of dead letters name offsets, which differ between a topic and
-        the files that stand for it.
+        Headers are ignored: those of dead letters contain offsets, which differ between a topic and
+        files.
         """
         found: Content = Counter()
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -131,3 +132,46 @@ class World:
             closing(database.connect(autocommit=True)) as connection,
         ):
             return Counter(text.encode() for (text,) in connection.execute(_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One topic or table in both worlds.
+
+    Args:
+        expected: number of records or rows in the live world.
+        missing: those missing in the backfilled world.
+        extra: those only in the backfilled world.
+    """
+
+    name: str
+    expected: int
+    missing: int
+    extra: int
+
+    @property
+    def equal(self) -> bool:
+        """True if both worlds have the same records or rows, equally often."""
+        return not self.missing and not self.extra
+
+
+def compare(backfilled: Mapping[str, Content], live: Mapping[str, Content]) -> list[Comparison]:
+    """Return the comparison of each topic and table, by name."""
+    return [
+        Comparison(
+            name,
+            live[name].total(),
+            (live[name] - backfilled[name]).total(),
+            (backfilled[name] - live[name]).total(),
+        )
+        for name in sorted({*backfilled, *live})
+    ]
+
+
+def counts(comparisons: Sequence[Comparison]) -> dict[str, int]:
+    """Return the totals over all topics and tables."""
+    return {
+        "compared": sum(one.expected for one in comparisons),
+        "missing": sum(one.missing for one in comparisons),
+        "extra": sum(one.extra for one in comparisons),
+    }

@@ -1,16 +1,15 @@
-"""Proves that each input record of an application took effect exactly once, or shows where not.
+"""Audits: prove that each input record of an application took effect exactly once.
 
-Owns what must be there, by the receipts of the outputs or by the same functions run over the
-input again, the comparison with what a `read_committed` reader sees, and the verdict. Refuses to
-repair anything and to believe the application: it looks only at topics and at the group's
-committed positions.
+Owns the outputs that must exist (by receipts, or by running the same functions over the input), the
+comparison with the records that a `read_committed` reader sees, and the verdict. It repairs nothing
+and does not rely on the application's own state: it reads only topics and committed offsets.
 """
 
-from eosframework.operations.audit.application import Proof, audit_application
-from eosframework.operations.audit.bounds import Bound, Scope
-from eosframework.operations.audit.comparison import compare
-from eosframework.operations.audit.ledger import Ledger
-from eosframework.operations.audit.verdict import Detail, Verdict
+from eosframework.operations.audit.application_audit import Proof, audit_application
+from eosframework.operations.audit.audit_scope import Bound, Scope
+from eosframework.operations.audit.audit_verdict import Detail, Verdict
+from eosframework.operations.audit.digest_ledger import Ledger
+from eosframework.operations.audit.output_comparison import compare
 
 __all__ = [
     "Bound",

@@ -1,4 +1,4 @@
-"""What an audit asks of the cluster: bounds, positions and records that are beyond doubt."""
+"""Cluster reads of an audit: log bounds, committed offsets and committed records."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
 from eosframework.records import Position, TopicPartition
 
 OPEN_TRANSACTION_SECONDS = 90.0
-"""How long to wait for transactions that were left open: brokers abort them by their timeout."""
+"""Longest wait for an open transaction; brokers abort it after its timeout."""
 
 Positions = dict[TopicPartition, int]
 OnProgress = Callable[[str, int], None]
-"""Told what is being read and how many of its records were so far."""
+"""Called with the name of the topics being read and the number of records read so far."""
 
 
 class Logs:
-    """The topics of one application and the positions of its group.
+    """The topics of one application and the committed offsets of its group.
 
     Args:
-        application: its name, which is that of its group.
-        inputs: the topics that it reads.
-        settings: how to reach the cluster.
+        application: name of the application and of its group.
+        inputs: input topics.
+        settings: connection to the cluster.
         on_progress: see `OnProgress`.
     """
 
@@ -63,7 +63,7 @@ class Logs:
         return found
 
     def partitions(self, topics: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:
-        """Return the partitions of those topics that exist, and the names of the others."""
+        """Return the partitions of the topics that exist, and the names of the others."""
         described = self.admin.describe_topics(topics)
         partitions = [
             TopicPartition(topic, number)
@@ -73,7 +73,7 @@ class Logs:
         return partitions, [topic for topic, facts in described.items() if not facts.exists]
 
     def replayed(self, topics: Iterable[str]) -> Mapping[TopicPartition, Marks]:
-        """Return which letters of dead-letter topics were replayed, by partition."""
+        """Return the dead letters that were replayed, by partition."""
         facts = self.admin.describe_topics(topics)
         log = ControlLog(
             self._application,
@@ -85,14 +85,14 @@ class Logs:
         return ReplayMarks(log).decided(ids) if ids else {}
 
     def has_broker_time(self, topic: str) -> bool:
-        """Tell whether the broker sets the timestamps of a topic."""
+        """Return whether the broker sets the timestamps of a topic."""
         if topic not in self._broker_time:
             setting = self.admin.topic_setting([topic], "message.timestamp.type")
             self._broker_time[topic] = setting.get(topic) == "LogAppendTime"
         return self._broker_time[topic]
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Return those of the topics whose logs keep only the last record of each key."""
+        """Return the topics with log compaction, which keep only the last record of each key."""
         policies = self.admin.topic_setting(topics, "cleanup.policy")
         return [topic for topic, policy in policies.items() if "compact" in (policy or "")]
 
@@ -109,10 +109,10 @@ class Logs:
         return {p: end for p, (_, end) in self.bounds(partitions).items()}
 
     def committed(self) -> dict[TopicPartition, Position]:
-        """Return the committed positions of the inputs, those that no open transaction can move.
+        """Return the stable committed offsets of the inputs; no open transaction can change them.
 
         Raises:
-            StartRefused: there is none, or no topic is read.
+            StartRefused: the group has no committed offset, or the application reads no topic.
         """
         if not self._input_topics:
             raise StartRefused(
@@ -148,7 +148,7 @@ class Logs:
                 self._on_progress("waiting for an open transaction that holds positions", 0)
 
     def settled_ends(self, outputs: list[TopicPartition]) -> Positions:
-        """Return ends behind everything that was written by now, decided transactions only.
+        """Return end offsets past every record written by now, once all transactions are decided.
 
         Raises:
             RunError: a transaction stays open.
@@ -170,7 +170,7 @@ class Logs:
             time.sleep(0.2)
 
     def read(self, ranges: Ranges, what: str) -> Iterable[Batch]:
-        """Yield what a `read_committed` reader sees of each range, in offset order."""
+        """Yield the records of each range that a `read_committed` reader sees, in offset order."""
         done = 0
         for partition, messages in read_ranges(self._settings, ranges):
             yield partition, messages

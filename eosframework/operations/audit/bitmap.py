@@ -1,4 +1,4 @@
-"""A set of numbers that lie close together, at one bit each."""
+"""Sparse sets and maps of integers in pages: a bit, or a byte, for each number."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _FULL = bytearray(b"\xff") * (_PAGE_BITS // 8)
 
 
 class Bitmap:
-    """Numbers from 0 on, in pages that are made when they are needed."""
+    """A set of numbers from 0; pages are allocated on first use."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
 
     def add(self, number: int) -> bool:
-        """Put a number in; tell whether it is new."""
+        """Add a number; return whether it is new."""
         page = self._pages.get(number >> 16)
         if page is None:
             page = self._pages[number >> 16] = bytearray(_PAGE_BITS // 8)
@@ -30,17 +30,17 @@ class Bitmap:
         return page is not None and bool(page[(number & 0xFFFF) >> 3] & (1 << (number & 7)))
 
     def count(self, start: int, stop: int) -> int:
-        """Return how many numbers from `start` up to before `stop` are in it."""
+        """Return how many numbers from `start` to before `stop` are in the set."""
         return (stop - start) - sum(end - first for first, end in self.missing(start, stop))
 
     def first(self, start: int, stop: int) -> int:
-        """Return the lowest number from `start` on that is in it; `stop` if there is none."""
+        """Return the lowest number of the set from `start` on; `stop` if there is none."""
         for began, end in self.missing(start, stop):
             return start if began > start else end
         return start
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the runs of numbers that are not in it, as first and one behind the last."""
+        """Yield the runs of missing numbers, as the first one and the one after the last."""
         began: int | None = None
         number = start
         while number < stop:
@@ -65,13 +65,13 @@ class Bitmap:
 
 
 class Bytemap:
-    """A byte for each of many numbers that lie close together; 0 where none was put."""
+    """A byte for each number; 0 where none was set."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
 
     def put(self, number: int, value: int) -> None:
-        """Keep the lowest byte of a value."""
+        """Set the lowest byte of a value."""
         page = self._pages.get(number >> 16)
         if page is None:
             page = self._pages[number >> 16] = bytearray(_PAGE_BITS)

@@ -1,12 +1,12 @@
-"""Runs the topology over input records again, to know the outputs that must be there."""
+"""Expected outputs, derived by running the topology over input records again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from eosframework.errors import RecordFailed, RunError
-from eosframework.operations.audit.digest import digest_of
-from eosframework.operations.audit.ledger import Ledger
+from eosframework.operations.audit.digest_ledger import Ledger
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.codegen.compile_context import CompileContext
 from eosframework.processing.codegen.compiler import compile_source
 from eosframework.processing.failures.failures import FailureHandler, Site, dead_letter
@@ -16,19 +16,19 @@ from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
 
 OUTPUT_STEP = "output"
-"""Step that a dead letter names when the broker refused what the functions had made."""
+"""Step named in a dead letter if the broker refused the output of the functions."""
 
 UNKNOWN_TIME = -1
-"""Stands for the timestamp of records whose topic has the broker set it."""
+"""Timestamp placeholder for records of topics whose broker sets the timestamps."""
 
 
 class Derivation:
-    """Derives outputs with the functions that the worker runs, compiled the same way.
+    """Derives outputs with the worker's functions, compiled the same way.
 
     Args:
         graph: the application.
-        has_broker_time: tells whether the broker sets the timestamps of a topic.
-        is_missing: tells whether a topic that a function chose does not exist; None: nobody can.
+        has_broker_time: returns whether the broker sets the timestamps of a topic.
+        is_missing: returns whether a topic chosen by a function does not exist; None: unknown.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class Derivation:
         self._has_broker_time = has_broker_time
         self._failures = FailureHandler()
         self.refused: dict[tuple[str, int, int], Site] = {}
-        """By the places of input records whose fate their functions do not tell, where their dead
-        letters say that they failed: what the broker refused, and what was replayed since, maybe
-        with other functions."""
+        """Error sites by place of input records that dead letters report as failed although the
+        functions do not fail: records refused by the broker, and replayed ones, possibly with
+        other functions."""
         self.left_out: set[str] = set()
-        """Topics whose records are removed once they were used, so none has to be there."""
+        """Topics whose records are deleted after use, so no record of them is required."""
         self.topics: set[str] = set()
-        """Topics that the outputs so far go to."""
+        """Topics of the outputs derived so far."""
 
     def derive(self, partition: TopicPartition, messages: Sequence[Message], into: Ledger) -> None:
         """Add the outputs of input records of one partition, each at its input's place.
 
         Raises:
-            RunError: a record that was processed fails now, with the policy to fail.
+            RunError: a processed record fails now, and its policy is to fail.
         """
         compiled = self._compiled[partition.topic]
         is_again = compiled.source.retry_of is not None
@@ -79,7 +79,7 @@ class Derivation:
     def derive_while_it_works(
         self, batches: Iterable[tuple[TopicPartition, list[Message]]]
     ) -> Iterator[Ledger]:
-        """Yield the outputs of each batch; a record that fails ends its partition."""
+        """Yield the outputs of each batch; a failing record ends its partition."""
         stopped: set[TopicPartition] = set()
         for partition, messages in batches:
             if partition in stopped:

@@ -1,29 +1,33 @@
-"""Dead letters: what there are of, what is in one, and their way through the topology again.
+"""Dead letters: listed, shown and replayed.
 
-Owns how a letter is read back into the record it was, which are chosen, where a chosen one goes,
-and the transaction in which it goes there together with the mark that it did. Refuses to run a
-user's functions: the tasks do that, as with any other record.
+Owns reading a dead letter back into its record, the selection, the target topic of each selected
+one, and the transaction that sends the record together with its replay mark. It does not run a
+user's functions: the tasks do, as with any other record.
 """
 
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.dead_letter_reader import Group, Letters
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, Group
 from eosframework.operations.dead_letters.replay import Replayed, marks_of, replay
-from eosframework.operations.dead_letters.replay_plan import Survey, survey
-from eosframework.operations.dead_letters.selection import Choice, LetterPlace, moment_of
-from eosframework.operations.dead_letters.targets import Target, targets
+from eosframework.operations.dead_letters.replay_plan import (
+    ReplayPlan,
+    Target,
+    plan_replay,
+    targets,
+)
+from eosframework.operations.dead_letters.selection import Choice, DeadLetterPlace, moment_of
 
 __all__ = [
     "Choice",
+    "DeadLetter",
+    "DeadLetterPlace",
+    "DeadLetters",
     "Group",
-    "Letter",
-    "LetterPlace",
-    "Letters",
+    "ReplayPlan",
     "Replayed",
-    "Survey",
     "Target",
     "marks_of",
     "moment_of",
+    "plan_replay",
     "replay",
-    "survey",
     "targets",
 ]

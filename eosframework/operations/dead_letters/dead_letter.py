@@ -1,9 +1,15 @@
-"""One dead letter, and the record that it was."""
+"""One dead letter: its original record, and its data for display."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
+import orjson
+from pydantic import BaseModel
+
+from eosframework.errors import raised_by_functions
 from eosframework.processing.failures.failure_headers import (
     HEADER_ATTEMPTS,
     HEADER_ERROR,
@@ -19,24 +25,27 @@ from eosframework.processing.failures.failure_headers import (
 from eosframework.processing.ports import Message, Output
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, Receipt
 from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
+from eosframework.serialization.serdes import BYTES, Serde
+from eosframework.topology.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A record that could not be processed, as it lies in its dead-letter topic.
+class DeadLetter:
+    """A record that could not be processed, as stored in its dead-letter topic.
 
     Args:
         partition: of the dead-letter topic.
-        offset: there.
-        origin: the partition that the record came from.
+        offset: in the dead-letter topic.
+        origin: source partition of the record.
         origin_offset: its offset there.
-        step: that failed; its name begins with that of its stream or source.
+        step: the failed step; its name begins with that of its stream or source.
         error: in one line.
-        failed_at: milliseconds since the epoch; None: written before letters said so.
-        attempts: how often it had failed by then.
-        replayed_from: place of the letter that this one was before; None: of none.
+        failed_at: milliseconds since the epoch; None: written by a version without this header.
+        attempts: number of failed attempts.
+        replayed_from: place of the dead letter that was replayed as this record; None: not a
+            replay.
         timestamp: event time of the record, in milliseconds.
-        headers: those that the record came with.
+        headers: original headers of the record.
     """
 
     partition: TopicPartition
@@ -55,22 +64,22 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """How it is named: `TOPIC[PARTITION]@OFFSET`."""
+        """Place of the dead letter: `TOPIC[PARTITION]@OFFSET`."""
         return f"{self.partition}@{self.offset}"
 
     @property
     def input(self) -> str:
-        """The record that it is of, named likewise."""
+        """Place of the source record, in the same format."""
         return f"{self.origin}@{self.origin_offset}"
 
     @property
     def kind(self) -> str:
-        """The type of the error."""
+        """Type of the error."""
         return self.error.partition(":")[0]
 
     @classmethod
-    def parse(cls, message: Message) -> Letter | None:
-        """Read a letter; None: the record was not written as one."""
+    def parse(cls, message: Message) -> DeadLetter | None:
+        """Parse a dead letter; None: the record is not a dead letter of this framework."""
         pairs = message.headers() or []
         said = {name: (value or b"").decode(errors="replace") for name, value in pairs}
         try:
@@ -97,15 +106,15 @@ class Letter:
         )
 
     def again(self, application: str, topic: str, partitions: int) -> Output:
-        """Return the record as it was, on its way to be processed again.
+        """Return the original record as an output, to be processed again.
 
-        It goes to the partition that it came from, where there is one of this number, and says
-        which letter it was.
+        It goes to the partition of the source record if the topic has that partition, and has a
+        header with the place of the dead letter.
 
         Args:
-            application: whose receipts were added to it.
-            topic: where it goes.
-            partitions: how many that one has.
+            application: receipts of this application are removed.
+            topic: target topic.
+            partitions: number of partitions of that topic.
         """
         number = self.origin.partition if 0 <= self.origin.partition < partitions else -1
         kept = [(n, v) for n, v in self.headers if not _is_receipt_of(application, n, v)]
@@ -118,3 +127,58 @@ def _is_receipt_of(application: str, name: str, value: bytes | None) -> bool:
         return False
     receipt = Receipt.parse(value)
     return receipt is not None and receipt.application == application
+
+
+def shown(graph: Graph, letter: DeadLetter, *, was_replayed: bool) -> dict[str, Any]:
+    """Return the data of a dead letter for display.
+
+    Key and value are decoded with the serdes of the record's source topic. Where that fails, or no
+    source reads this topic, they are text; bytes that are not UTF-8 become `{"hex": …}`.
+
+    Args:
+        graph: of the application.
+        letter: the dead letter.
+        was_replayed: the dead letter has a replay mark.
+    """
+    sources = {s.topic: s for part in graph.sub_topologies for s in part.sources}
+    source = sources.get(letter.origin.topic)
+    return {
+        "letter": letter.place,
+        "input": letter.input,
+        "step": letter.step,
+        "error": letter.error,
+        "failed_at": None if letter.failed_at is None else _moment(letter.failed_at),
+        "attempts": letter.attempts,
+        "replayed": was_replayed,
+        "replayed_from": letter.replayed_from,
+        "timestamp": _moment(letter.timestamp),
+        "key": _decoded(letter.key, source.key if source else BYTES),
+        "value": _decoded(letter.value, source.value if source else BYTES),
+        "headers": [{"name": name, "value": _plain(value)} for name, value in letter.headers],
+    }
+
+
+def _decoded(data: bytes | None, serde: Serde) -> Any:
+    if data is None or serde.decode is None:
+        return _plain(data)
+    try:
+        value = serde.decode(data)
+        plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        orjson.dumps(plain)
+    except raised_by_functions():  # the undecodable value may be the reason of the dead letter
+        return _plain(data)
+    return plain
+
+
+def _plain(data: Any) -> Any:
+    if not isinstance(data, bytes):
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Reads the dead letters of an application from their topics."""
+"""The dead letters of an application, read from their topics."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicFacts
 from eosframework.kafka.consumer.range_reader import read_ranges
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.selection import LetterPlace
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.selection import DeadLetterPlace
 from eosframework.records import TopicPartition
 
-Marked = Mapping[TopicPartition, Marks]
-"""By partition of a dead-letter topic, what was replayed of it."""
+ReplayedByPartition = Mapping[TopicPartition, Marks]
+"""Replayed dead letters, by partition of a dead-letter topic."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Letters that have topic, input, step and type of error in common.
+    """Dead letters with the same topic, input, step and error type.
 
     Args:
         topic: dead-letter topic.
-        input: topic that their records came from.
+        input: source topic of their records.
         kind: type of the error.
         example: the newest one.
-        replayed: how many of them were replayed.
-        first_at: when the first one failed, in milliseconds since the epoch; None: none says.
-        last_at: likewise the last one.
+        replayed: number of replayed ones.
+        first_at: time of the first failure, in milliseconds since the epoch; None: unknown.
+        last_at: time of the last failure.
     """
 
     topic: str
     input: str
     step: str
     kind: str
-    example: Letter
+    example: DeadLetter
     count: int = 0
     replayed: int = 0
     first_at: int | None = None
     last_at: int | None = None
 
-    def add(self, letter: Letter, *, is_replayed: bool) -> None:
-        """Count a letter."""
+    def add(self, letter: DeadLetter, *, is_replayed: bool) -> None:
+        """Count a dead letter."""
         self.count += 1
         self.replayed += is_replayed
         at = letter.failed_at
@@ -56,13 +56,13 @@ class Group:
             self.example = letter
 
 
-class Letters:
+class DeadLetters:
     """The dead letters of an application.
 
     Args:
-        topics: that take them.
-        settings: how to reach the cluster.
-        admin: asks the same cluster.
+        topics: dead-letter topics.
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
     """
 
     def __init__(self, topics: Iterable[str], settings: KafkaSettings, admin: ClusterAdmin) -> None:
@@ -72,41 +72,41 @@ class Letters:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The id of each topic that exists."""
+        """Topic ids by name, of the topics that exist."""
         return {name: found.topic_id for name, found in self._facts.items()}
 
     def batches(
         self, only: TopicPartition | None = None
-    ) -> Iterator[tuple[TopicPartition, list[tuple[Letter, Range]]]]:
-        """Yield the letters there are now, those of a partition in the order of their offsets.
+    ) -> Iterator[tuple[TopicPartition, list[tuple[DeadLetter, Range]]]]:
+        """Yield the current dead letters, those of a partition in offset order.
 
-        Each comes with the offsets that are marked when it is replayed: from behind the record
-        before it on.
+        Each comes with the offset range to mark when it is replayed: from the offset after the
+        previous record on.
 
         Args:
-            only: of this partition; None: of all.
+            only: this partition; None: all.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         partitions = self._partitions if only is None else [only]
         ranges = self._admin.log_bounds(partitions)
         read_to: dict[TopicPartition, int] = {}
         for partition, messages in read_ranges(self._settings, ranges):
-            letters: list[tuple[Letter, Range]] = []
+            letters: list[tuple[DeadLetter, Range]] = []
             for message in messages:
                 end = message.offset() + 1
-                letter = Letter.parse(message)
+                letter = DeadLetter.parse(message)
                 if letter is not None:
                     letters.append((letter, (read_to.get(partition, end - 1), end)))
                 read_to[partition] = end
             yield partition, letters
 
-    def groups(self, marked: Marked) -> list[Group]:
-        """Return the letters grouped, the largest group first of each topic.
+    def groups(self, marked: ReplayedByPartition) -> list[Group]:
+        """Return the dead letters in groups, by topic, largest group first.
 
         Raises:
-            ClusterUnreachable: nobody answered.
+            ClusterUnreachable: the cluster did not answer.
         """
         groups: dict[tuple[str, str, str, str], Group] = {}
         for partition, letters in self.batches():
@@ -117,12 +117,12 @@ class Letters:
                 group.add(letter, is_replayed=marks is not None and letter.offset in marks)
         return sorted(groups.values(), key=lambda group: (group.topic, -group.count, group.step))
 
-    def find(self, place: LetterPlace) -> Letter:
-        """Return one letter.
+    def find(self, place: DeadLetterPlace) -> DeadLetter:
+        """Return one dead letter.
 
         Raises:
-            ConfigurationError: there is none.
-            ClusterUnreachable: nobody answered.
+            ConfigurationError: it does not exist.
+            ClusterUnreachable: the cluster did not answer.
         """
         if place.partition in self._partitions:
             for _, letters in self.batches(place.partition):

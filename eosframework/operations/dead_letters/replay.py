@@ -1,20 +1,20 @@
-"""Sends chosen dead letters through the topology again, each exactly once.
+"""Replay: sends selected dead letters through the topology again, each exactly once.
 
-    R1. init the one id that replays of an application have: an earlier one is fenced, and what it
-        left open is ended
-    R2. read the marks in the registry, settled: they tell what was replayed for good
-    R3. read the letters; leave out what is not meant, and what is marked
-    R4. one transaction: records of one partition of letters, and the marks that they were replayed
-    R5. decide: committed, on to the next; in doubt, take the id again, and R2 tells
+    R1. init the one transactional id of an application's replays: this fences an earlier replay and
+        ends its open transaction
+    R2. read the replay marks in the control topic, with no transaction undecided: they are final
+    R3. read the dead letters; leave out those not selected, and those with a mark
+    R4. one transaction: the records of dead letters of one partition, and their marks
+    R5. decide the outcome: committed, next batch; unknown, init the id again and return to R2
 
-A replay that is killed is started again and goes on; of two at a time the later one goes on.
+A killed replay can be started again and resumes. Of two concurrent replays the later one continues.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -35,40 +35,41 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import producers
-from eosframework.operations.dead_letters.dead_letter import Letter
-from eosframework.operations.dead_letters.dead_letter_reader import Letters
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters
+from eosframework.operations.dead_letters.replay_plan import Target
 from eosframework.operations.dead_letters.selection import Choice
-from eosframework.operations.dead_letters.targets import Target
 from eosframework.processing.ports import Commit, TransactionalOutput
+from eosframework.processing.transaction.producing import produce_all
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId, registry_topic
 
-LETTERS_IN_TRANSACTION = 500
+DEAD_LETTERS_IN_TRANSACTION = 500
 
 ATTEMPTS = 5
-"""How often a transaction is tried again."""
+"""Retries of a transaction."""
 
-Batch = list[tuple[Letter, Range]]
+Batch = list[tuple[DeadLetter, Range]]
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Args:
-        counts: how many records went to each topic.
+        counts: number of records by target topic.
     """
 
     counts: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def total(self) -> int:
-        """How many letters were replayed."""
+        """Number of replayed dead letters."""
         return self.counts.total()
 
 
 def marks_of(application: str, settings: Settings, admin: ClusterAdmin) -> ReplayMarks:
-    """Return the marks in an application's registry."""
+    """Return the replay marks in an application's control topic."""
     seconds = 2 * settings.worker.transaction_timeout_seconds
     log = ControlLog(application, settings.kafka, admin, settle_seconds=seconds)
     return ReplayMarks(log)
@@ -78,26 +79,27 @@ def replay(
     application: str,
     settings: Settings,
     admin: ClusterAdmin,
-    letters: Letters,
+    letters: DeadLetters,
     choice: Choice,
     targets: Mapping[str, Target],
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replayed:
-    """Replay the letters that are chosen and were not replayed before.
+    """Replay the selected dead letters that have no replay mark yet.
 
     Args:
-        application: its name; its registry exists.
+        application: its name; its control topic exists.
         settings: of its workers.
-        admin: asks the cluster.
+        admin: admin client of the cluster.
         letters: of the application.
-        choice: which of them.
-        targets: by input topic, where its records go; letters of others are left out.
-        on_progress: told how many letters are through.
+        choice: the selection.
+        targets: by input topic, the target of its records; dead letters of other topics are left
+            out.
+        on_progress: called with the number of dead letters replayed so far.
 
     Raises:
-        InstanceFenced: another replay of the application was started; what is marked is done.
-        RunError: a record is refused, or no transaction can succeed; what is marked is done.
-        ClusterUnreachable: nobody answered.
+        InstanceFenced: another replay of the application was started; marked dead letters are done.
+        RunError: a record is refused, or no transaction can succeed; marked dead letters are done.
+        ClusterUnreachable: the cluster did not answer.
         StartRefused: the brokers do not verify transactions.
     """
     topics = sorted({target.topic for target in targets.values()})
@@ -130,10 +132,10 @@ def replay(
 
 
 class _Replay:
-    """One replay whose id is taken (R2 to R5).
+    """A replay that owns its transactional id (R2 to R5).
 
     Args:
-        routes: by input topic, where its records go and how many partitions that has.
+        routes: by input topic, the target topic and its number of partitions.
     """
 
     def __init__(
@@ -160,10 +162,10 @@ class _Replay:
         )
 
     def send(self, partition: TopicPartition, batch: Batch) -> None:
-        """Replay letters of one partition that are not marked yet, in their order."""
+        """Replay unmarked dead letters of one partition, in offset order."""
         waiting = [it for it in batch if it[0].origin.topic in self._routes]
         waiting = self._unmarked(partition, waiting)
-        size, attempts = LETTERS_IN_TRANSACTION, 0
+        size, attempts = DEAD_LETTERS_IN_TRANSACTION, 0
         while waiting:
             chunk = waiting[:size]
             began_at = time.monotonic()
@@ -187,7 +189,7 @@ class _Replay:
         known = self._marked.get(partition)
         return known or Marks(partition, self._topic_ids[partition.topic])
 
-    def _unmarked(self, partition: TopicPartition, batch: Sequence[tuple[Letter, Range]]) -> Batch:
+    def _unmarked(self, partition: TopicPartition, batch: Batch) -> Batch:
         marks = self._marks_of(partition)
         return [(letter, range_) for letter, range_ in batch if letter.offset not in marks]
 
@@ -195,29 +197,27 @@ class _Replay:
         before = self._marks_of(partition)
         marks = before.with_(range_ for _, range_ in chunk)
         output = self._output
+        records = [
+            letter.again(self._application, *self._routes[letter.origin.topic])
+            for letter, _ in chunk
+        ]
         try:
             output.begin()
-            for letter, _ in chunk:
-                topic, partitions = self._routes[letter.origin.topic]
-                output.produce(*letter.again(self._application, topic, partitions))
-            for entry in self._marks.outputs(marks, before):
-                output.produce(*entry)
+            produce_all(output, [*records, *self._marks.outputs(marks, before)])
         except TransactionError as error:
             return error
-        except Exception as error:
-            return output.explain(error)
         [committed] = self._outputs.commit([Commit(output, (), None)])
         if committed.error is None:
             self._marked[partition] = marks
-            if committed.recycled:  # that may have fenced a successor, which has marked others
+            if committed.recycled:  # this may have fenced a successor that marked others
                 self._marked = self._marks.settled(self._topic_ids)
         return committed.error
 
     def _next_size(self, error: TransactionError, chunk: Batch, attempts: int) -> int:
-        """Return how many letters the next transaction takes.
+        """Return the number of dead letters of the next transaction.
 
         Raises:
-            RunError: the one that is refused is known, or it was tried often enough.
+            RunError: the refused record is identified, or the attempts are exhausted.
         """
         if isinstance(error, DataRejected):
             if len(chunk) == 1:
@@ -232,14 +232,14 @@ class _Replay:
         if attempts > ATTEMPTS:
             raise RunError(
                 f"dead letters from {chunk[0][0].place} on could not be replayed in "
-                f"{attempts} attempts: {error}. Those before are replayed; start the same again"
+                f"{attempts} attempts: {error}. Those before are replayed; start the replay again"
             ) from error
         return len(chunk)
 
     def _recover(self, error: TransactionError, age_seconds: float) -> None:
-        """Take the id again, after which the marks tell what happened (R5).
+        """Init the id again; the marks then show whether the transaction was committed (R5).
 
-        A transaction that is younger than its timeout was fenced by a successor only.
+        Only a successor can have fenced a transaction that is younger than its timeout.
         """
         self._events.warning("replay_retried", error=str(error))
         if isinstance(error, TransactionFatal):
@@ -247,9 +247,9 @@ class _Replay:
         is_fenced = isinstance(error, TaskFenced) and not isinstance(error, IdExpired)
         if is_fenced and age_seconds < self._timeout_seconds:
             raise InstanceFenced(
-                f"another replay of application {self._application!r} was started and goes on; "
-                f"this one ends. What either of them has replayed is marked, and is left out by "
-                f"the next one"
+                f"another replay of application {self._application!r} was started; "
+                f"this one ends. Dead letters that either has replayed are marked, and the next "
+                f"replay leaves them out"
             ) from error
         [unmended] = self._outputs.recycle([self._output])
         if unmended is not None:

@@ -1,4 +1,4 @@
-"""What a replay would do, before anything is done."""
+"""The plan of a replay: target topics and numbers of dead letters, without side effects."""
 
 from __future__ import annotations
 
@@ -7,62 +7,95 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eosframework.errors import StartRefused
-from eosframework.operations.dead_letters.dead_letter_reader import Letters, Marked
+from eosframework.operations.dead_letters.dead_letter_reader import DeadLetters, ReplayedByPartition
 from eosframework.operations.dead_letters.selection import Choice
-from eosframework.operations.dead_letters.targets import Target
+from eosframework.topology.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """The letters that a choice means.
+class Target:
+    """A topic from which the records of one input topic can be processed again.
 
     Args:
-        counts: how many go to each target.
-        already: how many were replayed before; they are left out.
-        homeless: how many are left out by the topic that they name and nothing reads, such as the
-            changelog of a window that failed when it closed.
+        topic: its name.
+        sub_topology: the sub-topology that reads it.
+        is_own: only the application reads it.
+    """
+
+    topic: str
+    sub_topology: str
+    is_own: bool
+
+
+def targets(graph: Graph) -> Mapping[str, Target]:
+    """Return the target of each input topic that a dead letter may name.
+
+    It is the application's replay topic for this input if declared, else the input topic itself.
+    """
+    own = {repartition.topic for repartition in graph.repartitions}
+    found = {
+        source.topic: Target(source.topic, part.name, source.topic in own)
+        for part in graph.sub_topologies
+        for source in part.sources
+    }
+    for part in graph.sub_topologies:
+        for source in part.sources:
+            if source.retry_of is not None and source.retry_of.delay_ms is None:
+                found[source.retry_of.topic] = found[source.topic]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The dead letters of a selection.
+
+    Args:
+        counts: number by target.
+        already: number of replayed ones; they are left out.
+        unread_topics: by topic that no source reads, such as the changelog of a window that failed
+            when it closed: the number of dead letters left out.
     """
 
     counts: Counter[Target] = field(default_factory=Counter[Target])
     already: int = 0
-    homeless: Counter[str] = field(default_factory=Counter[str])
+    unread_topics: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def total(self) -> int:
-        """How many would be replayed."""
+        """Number of dead letters to replay."""
         return self.counts.total()
 
     @property
     def by_topic(self) -> list[tuple[Target, int]]:
-        """The targets with their counts, by topic."""
+        """Targets with their counts, by topic."""
         return sorted(self.counts.items(), key=lambda counted: counted[0].topic)
 
     def refuse_shared(self) -> None:
-        """Raise if records would go to topics that others read, too.
+        """Raise if records would go to topics that other consumers may read.
 
         Raises:
-            StartRefused: names them, and how to go on.
+            StartRefused: names the topics, and the alternatives.
         """
         shared = sorted(target.topic for target in self.counts if not target.is_own)
         if shared:
             raise StartRefused(
-                f"replayed records would go to {', '.join(shared)}, which whoever else reads it "
-                f"would see as well (with the header eos.replayed). To accept that, give "
-                f"--into-source; to have a topic for it that only this application reads, declare "
-                f"`replay: true` beside dead_letter and run `eosframework apply`"
+                f"replayed records would go to {', '.join(shared)}, where all "
+                f"consumers would see them (with the header eos.replayed). To accept that, give "
+                f"--into-source; for a replay topic that only this application reads, declare "
+                f"`replay: true` next to dead_letter and run `eosframework apply`"
             )
 
 
-def survey(
-    letters: Letters, choice: Choice, targets: Mapping[str, Target], marked: Marked
-) -> Survey:
-    """Count what a replay would do; changes nothing.
+def plan_replay(
+    letters: DeadLetters, choice: Choice, targets: Mapping[str, Target], marked: ReplayedByPartition
+) -> ReplayPlan:
+    """Count the dead letters that a replay would send; changes nothing.
 
     Raises:
-        ClusterUnreachable: nobody answered.
+        ClusterUnreachable: the cluster did not answer.
     """
     counts: Counter[Target] = Counter()
-    homeless: Counter[str] = Counter()
+    unread_topics: Counter[str] = Counter()
     already = 0
     for partition, batch in letters.batches():
         marks = marked.get(partition)
@@ -71,9 +104,9 @@ def survey(
                 continue
             target = targets.get(letter.origin.topic)
             if target is None:
-                homeless[letter.origin.topic] += 1
+                unread_topics[letter.origin.topic] += 1
             elif marks is not None and letter.offset in marks:
                 already += 1
             else:
                 counts[target] += 1
-    return Survey(counts, already, homeless)
+    return ReplayPlan(counts, already, unread_topics)

@@ -1,15 +1,15 @@
-"""Which dead letters a user means."""
+"""The selection of dead letters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Self
 
 from eosframework.errors import ConfigurationError
-from eosframework.operations.dead_letters.dead_letter import Letter
+from eosframework.operations.dead_letters.dead_letter import DeadLetter
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 _PLACES = re.compile(
@@ -18,8 +18,8 @@ _PLACES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPlace:
-    """One letter, or those in a row, of one partition of a dead-letter topic.
+class DeadLetterPlace:
+    """One dead letter, or consecutive ones, of one partition of a dead-letter topic.
 
     Args:
         first: offset of the first one.
@@ -32,49 +32,49 @@ class LetterPlace:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `TOPIC[PARTITION]@OFFSET` or `TOPIC[PARTITION]@FIRST-LAST`.
+        """Parse `TOPIC[PARTITION]@OFFSET` or `TOPIC[PARTITION]@FIRST-LAST`.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: the text is neither.
         """
         match = _PLACES.fullmatch(text.strip())
         if match is None or int(match["last"] or match["first"]) < int(match["first"]):
             raise ConfigurationError(
-                f"{text!r} names no dead letter; expected TOPIC[PARTITION]@OFFSET, or "
+                f"{text!r} is not a place of dead letters; expected TOPIC[PARTITION]@OFFSET, or "
                 f"TOPIC[PARTITION]@FIRST-LAST for several, as `dead-letters list` shows them"
             )
         first = int(match["first"])
         partition = TopicPartition(match["topic"], int(match["partition"]))
         return cls(partition, first, int(match["last"] or first))
 
-    def covers(self, letter: Letter) -> bool:
-        """Tell whether a letter is among these."""
+    def covers(self, letter: DeadLetter) -> bool:
+        """Return whether a dead letter lies in this range."""
         return letter.partition == self.partition and self.first <= letter.offset <= self.last
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Letters by what they have in common; what is None or empty chooses all.
+    """Criteria for dead letters; an empty criterion selects all.
 
     Args:
         topic: dead-letter topic.
         error: a part of the error's text.
-        places: where they are.
-        since_ms: when they failed, at the earliest; those that do not say when are left out.
+        places: ranges of offsets.
+        since_ms: earliest time of failure; excludes dead letters without a time.
     """
 
     topic: str | None = None
     error: str | None = None
-    places: tuple[LetterPlace, ...] = ()
+    places: tuple[DeadLetterPlace, ...] = ()
     since_ms: int | None = None
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """True without any criterion."""
         return self == Choice()
 
-    def takes(self, letter: Letter) -> bool:
-        """Tell whether a letter is meant."""
+    def takes(self, letter: DeadLetter) -> bool:
+        """Return whether a dead letter is selected."""
         if self.topic is not None and letter.partition.topic != self.topic:
             return False
         if self.error is not None and self.error not in letter.error:
@@ -84,32 +84,29 @@ class Choice:
         return not self.places or any(place.covers(letter) for place in self.places)
 
     def refuse_unknown_topics(self, known: Iterable[str]) -> None:
-        """Raise if it names a topic that takes no letters.
+        """Raise if a criterion names a topic that is not a dead-letter topic.
 
         Raises:
-            ConfigurationError: names those that do.
+            ConfigurationError: lists the dead-letter topics.
         """
         known = sorted(known)
         for topic in filter(None, (self.topic, *(p.partition.topic for p in self.places))):
             if topic not in known:
                 raise ConfigurationError(
-                    f"{topic!r} is no dead-letter topic of this application; it has "
+                    f"{topic!r} is not a dead-letter topic of this application; it has "
                     f"{', '.join(known) or 'none'}"
                 )
 
 
 def moment_of(text: str) -> int:
-    """Read a time in ISO 8601, as milliseconds since the epoch; without a zone it is UTC.
+    """Parse a time in ISO 8601, to milliseconds since the epoch; without a zone it is UTC.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the text is not a time.
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return moment_ms(text.strip())
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
+            f"{text!r} is not a time; expected ISO 8601, for example 2026-01-31T12:00:00Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(round(moment.timestamp() * 1000), 0)

@@ -1,12 +1,11 @@
-"""The doctor: what stands between an application, its settings and its cluster and the promise.
+"""The doctor: settings and cluster state that break an application's guarantee.
 
-Owns the table of checks and what each of them means. `collecting` asks the cluster and judges
-nothing; the checks are pure functions of what it saw. Refuses to change anything: it writes no
-record, joins no group and takes no transactional id.
+Owns the table of checks. `snapshot_collection` reads the cluster and judges nothing; the checks are
+pure functions of its snapshot. The doctor changes nothing: it writes no record, joins no group and
+takes no transactional id.
 """
 
-from eosframework.operations.doctor.checks import CHECKS
-from eosframework.operations.doctor.examination import Report, examine
+from eosframework.operations.doctor.examination import CHECKS, Report, examine
 from eosframework.operations.doctor.findings import Check, Finding, Severity
 from eosframework.operations.doctor.snapshot_collection import take_snapshot
 

@@ -1,4 +1,4 @@
-"""Settings of the brokers, against what transactions and this worker need."""
+"""Broker settings, compared with the needs of transactions and of the worker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def verification(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that do not rule delayed frames out, if transactions are to be made."""
+    """Find brokers that do not reject delayed frames, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    brokers, all_told = snapshot.some_brokers, False
+    brokers, all_answered = snapshot.some_brokers, False
     with suppress(NotSeen):
-        brokers, all_told = snapshot.brokers.read(), True
+        brokers, all_answered = snapshot.brokers.read(), True
     for broker, values in brokers.items():
         if wrong := shortcoming(values):
             yield Observation(
@@ -32,19 +32,19 @@ def verification(snapshot: Snapshot) -> Iterator[Observation]:
                 wrong.consequence,
             )
     mute = [f"broker {broker}" for broker, values in brokers.items() if not tells(values)]
-    if mute or not all_told:
+    if mute or not all_answered:
         assumed = snapshot.settings.kafka.assume_transaction_verification
         yield Observation(
-            ", ".join(mute) if all_told else "the brokers that did not tell",
+            ", ".join(mute) if all_answered else "the brokers that did not answer",
             f"{SETTING} and the version cannot be read",
-            mend="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
+            fix="grant DescribeConfigs on the cluster, or, if you know both of every broker: "
             "--set kafka.assume_transaction_verification=true",
             severity=Severity.WARNING if assumed else Severity.ERROR,
         )
 
 
 def versions(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers whose software is not the same."""
+    """Find brokers of different versions."""
     levels = snapshot.levels.read()
     if len(set(levels.values())) > 1:
         each = ", ".join(f"broker {broker} {level}" for broker, level in sorted(levels.items()))
@@ -61,28 +61,28 @@ def longest_transaction(snapshot: Snapshot) -> Iterator[Observation]:
                 f"{name}={limit}",
                 expected=f"{snapshot.transaction_timeout_ms} or more, as "
                 f"worker.transaction_timeout_seconds asks for",
-                mend=f"--set worker.transaction_timeout_seconds={limit / 1000:g}, or "
+                fix=f"--set worker.transaction_timeout_seconds={limit / 1000:g}, or "
                 f"{restart_with(name, snapshot.transaction_timeout_ms)}",
             )
 
 
 def expired_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget an idle transactional id early."""
+    """Find brokers that expire idle transactional ids early."""
     yield from _below(snapshot, "transactional.id.expiration.ms", WEEK_MINUTES * 60_000)
 
 
 def expired_producers(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget the sequence numbers of an idle producer early."""
+    """Find brokers that expire the sequence numbers of an idle producer early."""
     yield from _below(snapshot, "producer.id.expiration.ms", DAY_MS)
 
 
 def expired_offsets(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that forget the offsets of a stopped group early."""
+    """Find brokers that expire the offsets of a stopped group early."""
     yield from _below(snapshot, "offsets.retention.minutes", WEEK_MINUTES)
 
 
 def late_aborts(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that look for expired transactions seldom."""
+    """Find brokers that rarely look for expired transactions."""
     name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
     for broker, interval in _numbers(snapshot, name):
         if interval > snapshot.transaction_timeout_ms:
@@ -90,7 +90,7 @@ def late_aborts(snapshot: Snapshot) -> Iterator[Observation]:
                 f"broker {broker}",
                 f"{name}={interval}",
                 expected=f"at most the transaction timeout, {snapshot.transaction_timeout_ms}",
-                mend=restart_with(name, 10_000),
+                fix=restart_with(name, 10_000),
             )
 
 
@@ -106,12 +106,12 @@ def session_limits(snapshot: Snapshot) -> Iterator[Observation]:
                     f"{name}={limit}",
                     expected=f"{'at most' if name == lowest else 'at least'} {wanted}, as "
                     f"worker.session_timeout_seconds asks for",
-                    mend=f"--set worker.session_timeout_seconds={limit / 1000:g}",
+                    fix=f"--set worker.session_timeout_seconds={limit / 1000:g}",
                 )
 
 
 def automatic_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find brokers that create a topic when somebody names it."""
+    """Find brokers that create topics on first use."""
     for broker, values in snapshot.brokers.read().items():
         if values.get("auto.create.topics.enable") == "true":
             yield Observation(f"broker {broker}", "auto.create.topics.enable=true")
@@ -124,7 +124,7 @@ def _below(snapshot: Snapshot, name: str, enough: int) -> Iterator[Observation]:
 
 
 def _numbers(snapshot: Snapshot, name: str) -> Iterator[tuple[int, int]]:
-    """Yield each broker with its value of a setting, where it has it."""
+    """Yield each broker that has a setting, with its value."""
     for broker, values in sorted(snapshot.brokers.read().items()):
         value = number_of(values, name)
         if value is not None:
@@ -136,8 +136,8 @@ CHECKS = (
         "transaction-verification",
         Severity.ERROR,
         "Kafka 4.0 or later with transaction.partition.verification.enable=true at every broker",
-        "Otherwise a delayed frame of a fenced producer is written all the same, and tears a "
-        "transaction, or takes away the offsets that the next one commits.",
+        "Otherwise the broker still writes a delayed frame of a fenced producer, which tears a "
+        "transaction, or overwrites the offsets that the next one commits.",
         "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
         "transaction.partition.verification.enable=true",
         verification,
@@ -146,7 +146,7 @@ CHECKS = (
         "broker-versions",
         Severity.NOTE,
         "the same at all brokers",
-        "While brokers of several versions run, what one of them does another may not.",
+        "Brokers of different versions may support different features.",
         "finish the upgrade",
         versions,
     ),
@@ -163,7 +163,7 @@ CHECKS = (
         Severity.WARNING,
         "transactional.id.expiration.ms of 604800000 (7 days, the default) or more",
         "An id that was idle for longer is forgotten: the next transaction of its task is aborted "
-        "and done again.",
+        "and repeated.",
         f"transactional.id.expiration.ms=604800000 {IN_PROPERTIES}",
         expired_ids,
     ),
@@ -191,8 +191,7 @@ CHECKS = (
         Severity.WARNING,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms at or below the transaction "
         "timeout",
-        "A transaction that its producer abandoned holds readers back for as much longer than its "
-        "timeout.",
+        "An abandoned transaction blocks readers for this much longer than its timeout.",
         f"transaction.abort.timed.out.transaction.cleanup.interval.ms=10000 {IN_PROPERTIES}",
         late_aborts,
     ),
@@ -201,7 +200,7 @@ CHECKS = (
         Severity.ERROR,
         "worker.session_timeout_seconds between group.min.session.timeout.ms and "
         "group.max.session.timeout.ms",
-        "Brokers do not let a member with another one into the group.",
+        "Brokers refuse a member with another session timeout.",
         "--set worker.session_timeout_seconds=SECONDS",
         session_limits,
     ),
@@ -209,8 +208,8 @@ CHECKS = (
         "automatic-topics",
         Severity.NOTE,
         "auto.create.topics.enable=false",
-        "Whoever names a topic that does not exist, or is just being deleted, creates it with the "
-        "brokers' number of partitions.",
+        "A client that names a missing or just deleted topic creates it with the brokers' number "
+        "of partitions.",
         f"auto.create.topics.enable=false {IN_PROPERTIES}",
         automatic_topics,
     ),

@@ -1,4 +1,4 @@
-"""The worker's own settings: timeouts against each other, and what the clients make of them."""
+"""The worker's own settings: timeouts compared with each other, and effective client properties."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from eosframework.operations.doctor.findings import Check, Observation, Severity
 from eosframework.operations.doctor.snapshot import Snapshot
 
 BROKER_TRANSACTIONS_PER_SECOND = 300
-"""What one core of a broker was measured to commit beside the workers (docs/scale.md)."""
+"""Measured commits per second of one broker core, alongside the workers (docs/scale.md)."""
 
 _PRODUCER_TIMEOUTS = ("message.timeout.ms", "socket.timeout.ms")
 
 
 def guarantee(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find an application that asked for less than exactly once."""
+    """Find an application with a weaker guarantee than exactly-once."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         yield Observation("this configuration", "worker.guarantee=at_least_once")
 
 
 def refused_properties(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find properties that librdkafka does not take, other checks' timeouts apart."""
+    """Find properties that librdkafka rejects, except the timeouts of other checks."""
     for reason in snapshot.refused_properties:
         if not any(name in reason for name in _PRODUCER_TIMEOUTS):
             yield Observation("kafka.properties", reason)
 
 
 def ignored_properties(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find properties that a worker sets itself, so that the user's value counts for nothing."""
+    """Find properties that a worker overrides, so that the user's value has no effect."""
     for name, value in snapshot.settings.kafka.properties.items():
         used = snapshot.consumer.get(name)
         if name in snapshot.consumer and str(used).lower() != str(value).lower():
@@ -38,41 +38,41 @@ def ignored_properties(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def delivery_timeout(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find records that outlast their transaction in the producer's queue."""
+    """Find a delivery timeout longer than the transaction timeout."""
     yield from _within_transaction(snapshot, "message.timeout.ms", 0)
 
 
 def request_timeout(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find requests that are waited for longer than their transaction lasts."""
+    """Find a request timeout longer than the transaction timeout."""
     yield from _within_transaction(snapshot, "socket.timeout.ms", 100)
 
 
 def room_to_repeat(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find requests that are never repeated, since their records expire first."""
+    """Find a request timeout that leaves no time for a retry before the records expire."""
     request, delivery = _timeouts(snapshot)
     if delivery <= request <= snapshot.transaction_timeout_ms + 100:
         yield Observation(
             "the producers",
             f"socket.timeout.ms={request}, message.timeout.ms={delivery}",
             expected="half of message.timeout.ms or less",
-            mend=f"--set kafka.properties.socket.timeout.ms={max(delivery // 2, 10)}",
+            fix=f"--set kafka.properties.socket.timeout.ms={max(delivery // 2, 10)}",
         )
 
 
 def poll_interval(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a record that may take longer than the group waits for its member."""
+    """Find a transaction timeout longer than the group waits for a poll."""
     interval = int(snapshot.consumer["max.poll.interval.ms"])
     if snapshot.transaction_timeout_ms >= interval:
         yield Observation(
             "the consumer",
             f"max.poll.interval.ms={interval}, "
             f"transaction.timeout.ms={snapshot.transaction_timeout_ms}",
-            mend=f"--set worker.transaction_timeout_seconds={interval / 2000:g}",
+            fix=f"--set worker.transaction_timeout_seconds={interval / 2000:g}",
         )
 
 
 def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find more transactions a second than brokers are known to bear."""
+    """Find a higher transaction rate than brokers are known to sustain."""
     worker = snapshot.settings.worker
     if worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
@@ -91,25 +91,25 @@ def transaction_rate(snapshot: Snapshot) -> Iterator[Observation]:
         f"worker.commit_interval_seconds={worker.commit_interval_seconds:g}, "
         f"worker.partitions_per_producer={together}: up to {rate:,.0f} transactions a second",
         expected=f"{limit:,} or fewer, {BROKER_TRANSACTIONS_PER_SECOND} for each broker",
-        mend=f"--set worker.partitions_per_producer={together * math.ceil(rate / limit)}, where "
+        fix=f"--set worker.partitions_per_producer={together * math.ceil(rate / limit)}, where "
         "worker.ids is derived and no worker runs; or a longer worker.commit_interval_seconds",
     )
 
 
 def heartbeats(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a session that a few lost heartbeats end."""
+    """Find a session that expires after few lost heartbeats."""
     session = int(snapshot.consumer["session.timeout.ms"])
     heartbeat = int(snapshot.consumer["heartbeat.interval.ms"])
     if heartbeat * 3 > session:
         yield Observation(
             "the consumer",
             f"heartbeat.interval.ms={heartbeat}, session.timeout.ms={session}",
-            mend=f"--set worker.heartbeat_interval_seconds={session / 3000:g}",
+            fix=f"--set worker.heartbeat_interval_seconds={session / 3000:g}",
         )
 
 
 def instance_name(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell which name workers take where none is given."""
+    """Report the derived instance name where none is set."""
     if snapshot.settings.worker.instance is None:
         yield Observation(
             "group.instance.id",
@@ -118,16 +118,16 @@ def instance_name(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def readers(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell what cannot be seen from here: how others read the outputs."""
+    """Report that the isolation level of downstream consumers cannot be checked."""
     if snapshot.sinks:
         yield Observation(
             f"readers of {', '.join(snapshot.sinks)}",
-            "brokers do not tell the isolation.level that a consumer reads with",
+            "brokers do not report the isolation.level of a consumer",
         )
 
 
 def clock(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a host whose clock is not the brokers'."""
+    """Find a difference between this host's clock and the controller's."""
     seen = snapshot.clock.read()
     ahead, unsure = seen.ahead.total_seconds(), seen.uncertainty.total_seconds()
     if abs(ahead) - unsure > 5:
@@ -139,7 +139,7 @@ def clock(snapshot: Snapshot) -> Iterator[Observation]:
     elif unsure > 5:
         yield Observation(
             f"the clock of {socket.gethostname()}",
-            f"the controller took {2 * unsure:.1f} s to tell its time",
+            f"the controller took {2 * unsure:.1f} s to answer with its time",
             severity=Severity.NOTE,
         )
 
@@ -151,13 +151,13 @@ def _within_transaction(snapshot: Snapshot, name: str, more: int) -> Iterator[Ob
             "the producers",
             f"{name}={value}, transaction.timeout.ms={snapshot.transaction_timeout_ms}",
             expected=f"{longest} or less",
-            mend=f"remove {name} from kafka.properties, or "
+            fix=f"remove {name} from kafka.properties, or "
             f"--set worker.transaction_timeout_seconds={value / 1000:g}",
         )
 
 
 def _timeouts(snapshot: Snapshot) -> tuple[int, int]:
-    """Return the request's and the record's."""
+    """Return the request timeout and the delivery timeout."""
     delivery, request = (int(snapshot.producer[name]) for name in _PRODUCER_TIMEOUTS)
     return request, delivery
 
@@ -174,15 +174,15 @@ CHECKS = (
     Check(
         "refused-properties",
         Severity.ERROR,
-        "properties that librdkafka takes",
-        "No producer or consumer can be made.",
+        "properties that librdkafka accepts",
+        "No producer or consumer can be created.",
         "correct or remove the property",
         refused_properties,
     ),
     Check(
         "ignored-properties",
         Severity.WARNING,
-        "settings of the worker's own in their own place",
+        "the worker's own settings in their place",
         "A worker sets this property itself, so the value given has no effect.",
         "remove it from kafka.properties; `eosframework settings` shows what to set instead",
         ignored_properties,
@@ -191,7 +191,7 @@ CHECKS = (
         "delivery-timeout",
         Severity.ERROR,
         "message.timeout.ms at or below transaction.timeout.ms",
-        "librdkafka refuses to make the producer: a record must not outlast its transaction.",
+        "librdkafka refuses to create the producer: a record must not outlast its transaction.",
         "remove message.timeout.ms from kafka.properties",
         delivery_timeout,
     ),
@@ -199,7 +199,7 @@ CHECKS = (
         "request-timeout",
         Severity.ERROR,
         "socket.timeout.ms at or below transaction.timeout.ms + 100",
-        "librdkafka refuses to make the producer: send_offsets may block for socket.timeout.ms.",
+        "librdkafka refuses to create the producer: send_offsets may block for socket.timeout.ms.",
         "remove socket.timeout.ms from kafka.properties",
         request_timeout,
     ),
@@ -207,8 +207,8 @@ CHECKS = (
         "room-to-repeat",
         Severity.NOTE,
         "socket.timeout.ms below message.timeout.ms",
-        "A request that a broker does not answer is never repeated before its records expire, so "
-        "the transaction is aborted instead.",
+        "A request without an answer is never retried before its records expire, so the "
+        "transaction is aborted instead.",
         "--set kafka.properties.socket.timeout.ms=MS",
         room_to_repeat,
     ),
@@ -216,8 +216,8 @@ CHECKS = (
         "poll-interval",
         Severity.WARNING,
         "transaction.timeout.ms below max.poll.interval.ms",
-        "A record may take as long as its transaction, and by then the group has given the "
-        "partition away.",
+        "A record may take as long as its transaction, and by then the group has reassigned the "
+        "partition.",
         "--set worker.transaction_timeout_seconds=SECONDS",
         poll_interval,
     ),
@@ -225,8 +225,8 @@ CHECKS = (
         "transaction-rate",
         Severity.NOTE,
         f"up to {BROKER_TRANSACTIONS_PER_SECOND} transactions a second for each broker",
-        "Each task commits by itself in each interval. Brokers that cannot keep up make rounds of "
-        "commits long: outputs come later, and workers with a backlog stretch the interval.",
+        "Each task commits once in each interval. Brokers that cannot keep up delay commits and "
+        "outputs, and workers with a backlog extend the interval.",
         "--set worker.partitions_per_producer=N, where no worker runs",
         transaction_rate,
     ),
@@ -242,7 +242,7 @@ CHECKS = (
         "instance-name",
         Severity.NOTE,
         "worker.instance, where the host's name changes with each restart (containers)",
-        "A worker that comes back under another name waits until its old session ends.",
+        "A worker restarted under another name waits until its old session ends.",
         "--set worker.instance=NAME, another one for each worker",
         instance_name,
     ),
@@ -250,8 +250,8 @@ CHECKS = (
         "clock",
         Severity.WARNING,
         "within 5 s of the controller's",
-        "Ages, deadlines of transactions and `txn trace` are judged by this host's clock, and "
-        "records may be stamped with it.",
+        "Ages, deadlines of transactions and `txn trace` use this host's clock, and records may "
+        "get its timestamps.",
         "synchronise the clocks (NTP)",
         clock,
     ),
@@ -259,7 +259,7 @@ CHECKS = (
         "readers",
         Severity.NOTE,
         "isolation.level=read_committed at every consumer of the outputs",
-        "Others read what is later aborted, and the guarantee does not reach them.",
+        "Other consumers read records that are later aborted, and have no guarantee.",
         "isolation.level=read_committed in the configuration of each consumer",
         readers,
     ),

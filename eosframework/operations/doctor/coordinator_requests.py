@@ -1,9 +1,8 @@
-"""The part of the snapshot that only kafka-python can ask for: transactions, clock, versions."""
+"""Snapshot parts that only kafka-python can request: transactions, clock, versions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from eosframework.config import KafkaSettings
@@ -21,29 +20,17 @@ from eosframework.kafka.inspect.formats import (
 )
 from eosframework.kafka.inspect.hanging import OpenTransaction, find_open
 from eosframework.kafka.inspect.probes import (
-    Clock,
     controller_clock,
     metadata_levels,
     missing_operation,
 )
 from eosframework.kafka.inspect.wire import Wire
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
+from eosframework.operations.doctor.snapshot import CoordinatorAnswers
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, prefix
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinated:
-    """What was seen; the names are those of the snapshot."""
-
-    levels: Seen[Mapping[int, int]]
-    clock: Seen[Clock]
-    open_transactions: Seen[tuple[OpenTransaction, ...]]
-    open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[TransactionListing, ...]]
-    lacking: Mapping[str, Seen[str]]
 
 
 def ask_coordinators(
@@ -53,15 +40,15 @@ def ask_coordinators(
     leases: Mapping[str, TransactionalId] | None,
     *,
     has_transactions: bool,
-) -> Coordinated:
-    """Ask everything, one after the other; what fails is unseen.
+) -> CoordinatorAnswers:
+    """Send all requests, one after the other; a failed one leaves its part unseen.
 
     Args:
-        settings: reach the cluster.
+        settings: connection to the cluster.
         graph: of the application.
-        topics: in which transactions are looked for, existing or not.
-        leases: the tasks that have leased ids, by id; None: ids are derived.
-        has_transactions: there is a __transaction_state, or it may not be looked at.
+        topics: topics to search for open transactions, existing or not.
+        leases: the tasks of leased ids, by id; None: ids are derived.
+        has_transactions: __transaction_state exists, or may not be described.
     """
     application = graph.application
     if leases is None:
@@ -72,9 +59,11 @@ def ask_coordinators(
         wire = Wire(settings, leases)
     except EosError as error:
         nothing: Seen[Any] = Seen(Unseen("transactions, clocks and versions", str(error)))
-        return Coordinated(nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing))
+        return CoordinatorAnswers(
+            nothing, nothing, nothing, nothing, nothing, dict.fromkeys(ids, nothing)
+        )
     with wire:
-        return Coordinated(
+        return CoordinatorAnswers(
             levels=seen("versions of the brokers", lambda: metadata_levels(wire)),
             clock=seen("the controller's clock", lambda: controller_clock(wire)),
             open_transactions=seen("open transactions", lambda: _open(wire, topics)),
@@ -96,7 +85,7 @@ def ask_coordinators(
 
 
 def seen(what: str, ask: Callable[[], T]) -> Seen[T]:
-    """Return what `ask` answers, or that it was not seen, and why."""
+    """Return the answer of `ask`, or the reason why there is none."""
     try:
         return Seen(ask())
     except REQUEST_FAILED as error:
@@ -109,7 +98,7 @@ def _open(wire: Wire, topics: Sequence[str]) -> tuple[OpenTransaction, ...]:
 
 
 def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
-    """Return those that are open in the one partition that keeps the group's offsets."""
+    """Return the open transactions of the partition with the group's offsets."""
     partitions = len(wire.leaders([CONSUMER_OFFSETS]))
     if not partitions:
         return ()
@@ -119,9 +108,9 @@ def _in_offsets(wire: Wire, group: str) -> tuple[OpenTransaction, ...]:
 
 
 def _ids(wire: Wire, application: str) -> tuple[TransactionListing, ...]:
-    """Return those that begin as the application's do, and those that it has leased.
+    """Return the ids with the application's prefix, and its leased ones.
 
-    Brokers leave out what is not allowed.
+    Brokers omit ids without permission.
     """
     require_authority(wire, application)
     return tuple(

@@ -1,12 +1,22 @@
-"""Judges a snapshot by every check, and what could not be judged becomes a finding too."""
+"""The table of checks, and the report: all checks over a snapshot.
+
+A check without its data becomes a finding too. The table is in the order of the report and of
+docs/howto/doctor.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eosframework.operations.doctor.checks import CHECKS, NOT_CHECKED
+from eosframework.operations.doctor import broker_checks as brokers
+from eosframework.operations.doctor import client_checks as clients
+from eosframework.operations.doctor import identity_checks as identity
+from eosframework.operations.doctor import permission_checks as permissions
+from eosframework.operations.doctor import replica_checks as replicas
+from eosframework.operations.doctor import topic_checks as topics
+from eosframework.operations.doctor import transaction_checks as transactions
 from eosframework.operations.doctor.findings import (
     Check,
     Finding,
@@ -20,7 +30,7 @@ from eosframework.operations.doctor.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, errors first, in the order of the table."""
+    """The findings, errors first, in the order of the table."""
 
     application: str
     findings: tuple[Finding, ...]
@@ -31,11 +41,11 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing stands between the application and its guarantee."""
+        """True without findings of severity error."""
         return self.count(Severity.ERROR) == 0
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
+        """Return the report as plain data, for JSON."""
         return {
             "application": self.application,
             "healthy": self.healthy,
@@ -46,14 +56,14 @@ class Report:
 
 
 def examine(snapshot: Snapshot) -> Report:
-    """Apply every check; pure, so that a made-up snapshot is judged as a cluster's is."""
+    """Apply every check; a pure function of the snapshot."""
     findings: list[Finding] = []
     unseen: dict[Unseen, list[str]] = {
         seen.found: [] for seen in snapshot.topics.values() if isinstance(seen.found, Unseen)
     }
     for check in CHECKS:
         try:
-            # One by one, so that what was found before a part that was not seen is kept.
+            # One by one: findings before an unseen part are kept.
             for observation in check.judge(snapshot):
                 findings.append(_finding(check, observation))
         except NotSeen as missing:
@@ -66,7 +76,7 @@ def examine(snapshot: Snapshot) -> Report:
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings that differ in what they are about alone, such as brokers, as one."""
+    """Merge findings that differ only in their object, such as brokers."""
     abouts: dict[Finding, list[str]] = {}
     for finding in findings:
         abouts.setdefault(replace(finding, about=""), []).append(finding.about)
@@ -81,7 +91,7 @@ def _finding(check: Check, observation: Observation) -> Finding:
         found=observation.found,
         expected=observation.expected or check.expected,
         why=observation.why or check.why,
-        mend=observation.mend or check.mend,
+        fix=observation.fix or check.fix,
     )
 
 
@@ -92,7 +102,33 @@ def _not_checked(part: Unseen, checks: Sequence[str]) -> Finding:
         Observation(
             part.what,
             f"not seen, so not checked: {names}",
-            mend=part.reason,
+            fix=part.reason,
             severity=part.severity,
         ),
     )
+
+
+def _nothing(snapshot: Snapshot) -> Iterator[Observation]:
+    yield from ()
+
+
+NOT_CHECKED = Check(
+    "not-checked",
+    Severity.WARNING,
+    "access to all that a check reads",
+    "The check could not run, so its result is unknown.",
+    "see the reason",
+    _nothing,
+)
+"""Finding for a check that could not run."""
+
+CHECKS: tuple[Check, ...] = (
+    *brokers.CHECKS,
+    *replicas.CHECKS,
+    *topics.CHECKS,
+    *clients.CHECKS,
+    *identity.CHECKS,
+    *transactions.CHECKS,
+    *permissions.CHECKS,
+    NOT_CHECKED,
+)

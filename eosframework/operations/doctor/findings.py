@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""Checks and findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Severity(StrEnum):
-    """What follows from a finding."""
+    """The consequence of a finding."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,12 +19,12 @@ class Severity(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What it says about the application."""
+        """Meaning for the application."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Severity.ERROR: "the guarantee does not hold, or a worker cannot start or go on",
+    Severity.ERROR: "the guarantee does not hold, or a worker cannot start or continue",
     Severity.WARNING: "data or time may be lost when something fails, or something was not checked",
     Severity.NOTE: "good to know; nothing needs to be done",
 }
@@ -32,12 +32,12 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A part of the cluster that could not be looked at.
+    """A part of the cluster that could not be read.
 
     Args:
         what: the part: "settings of the brokers".
-        reason: why, and what to do about it.
-        severity: of not having seen it.
+        reason: the cause, and the next step.
+        severity: of the missing part.
     """
 
     what: str
@@ -46,9 +46,9 @@ class Unseen:
 
 
 def not_asked(what: str, topic: str) -> Unseen:
-    """Return why nothing was asked for which brokers would first create a topic of theirs.
+    """Return the reason for skipping a request that would make brokers create an internal topic.
 
-    They would make it with the settings that they have, which may be what is to be mended.
+    They would create it with their current settings, which may be the ones to fix.
     """
     return Unseen(
         what,
@@ -59,7 +59,7 @@ def not_asked(what: str, topic: str) -> Unseen:
 
 
 class NotSeen(Exception):
-    """A judgement needs what could not be looked at."""
+    """A check needs a part of the cluster that could not be read."""
 
     def __init__(self, unseen: Unseen) -> None:
         super().__init__(unseen.reason)
@@ -68,15 +68,15 @@ class NotSeen(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """A part of the cluster as it was seen, or why it was not."""
+    """A part of the cluster, or the reason why it could not be read."""
 
     found: T | Unseen
 
     def read(self) -> T:
-        """Return what was seen.
+        """Return the part.
 
         Raises:
-            NotSeen: it was not; the check that needs it becomes a finding itself.
+            NotSeen: it could not be read; the check becomes a finding itself.
         """
         if isinstance(self.found, Unseen):
             raise NotSeen(self.found)
@@ -85,7 +85,7 @@ class Seen(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that a judgement found amiss; what it leaves out is the check's own.
+    """One problem found by a check; a missing field defaults to that of the check.
 
     Args:
         about: the object: "broker 1", "topic orders".
@@ -95,7 +95,7 @@ class Observation:
     about: str
     found: str
     expected: str | None = None
-    mend: str | None = None
+    fix: str | None = None
     why: str | None = None
     severity: Severity | None = None
 
@@ -105,25 +105,25 @@ class Check:
     """A row of the table of checks.
 
     Args:
-        id: its name, which stays.
-        severity: of what it finds, unless the observation says otherwise.
-        expected: what holds where it finds nothing.
-        why: what happens otherwise, in one sentence.
-        mend: the command or configuration line that mends it.
-        judge: the pure function of a snapshot that finds.
+        id: a stable name.
+        severity: of its findings, unless the observation has its own.
+        expected: the healthy state.
+        why: the consequence otherwise, in one sentence.
+        fix: the command or configuration line that fixes it.
+        judge: a pure function from a snapshot to observations.
     """
 
     id: str
     severity: Severity
     expected: str
     why: str
-    mend: str
+    fix: str
     judge: Callable[[Any], Iterable[Observation]]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a user should know, complete."""
+    """A complete finding of the report."""
 
     check: str
     severity: Severity
@@ -131,4 +131,4 @@ class Finding:
     found: str
     expected: str
     why: str
-    mend: str
+    fix: str

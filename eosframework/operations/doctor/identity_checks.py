@@ -1,4 +1,4 @@
-"""Whether the application is who the cluster thinks it is: registry, group, transactional ids."""
+"""The application's identity on the cluster: control topic, group, transactional ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRAMEWORKS_OWN = ("backfill.", "relay.")
 
 
 def another_cluster(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a registry that was copied from another cluster."""
+    """Find a control topic that was copied from another cluster."""
     facts = snapshot.facts.read()
     yield from _refused(snapshot, partial(refuse_another_cluster, snapshot.graph, facts))
 
@@ -39,7 +39,7 @@ def another_application(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def foreign_members(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find members of the groups that are no workers of this framework."""
+    """Find group members that are not workers of this framework."""
     application = snapshot.graph.application
     groups = {application: snapshot.group, tables_group(application): snapshot.tables_group}
     for group, seen in groups.items():
@@ -51,14 +51,14 @@ def foreign_members(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def changed_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find inputs that were made again, or have another number of partitions."""
+    """Find inputs that were created again, or have another number of partitions."""
     facts = snapshot.facts.read()
     if all(topic.exists for topic in facts.topics.values()):
         yield from _refused(snapshot, partial(refuse_changed_topics, snapshot.graph, facts))
 
 
 def lost_offsets(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find partitions that were committed and have no committed offset any more."""
+    """Find partitions whose committed offset was lost."""
     facts = snapshot.facts.read()
     application = snapshot.graph.application
     rule = partial(refuse_lost_offsets, application, facts.control, facts.committed)
@@ -66,7 +66,7 @@ def lost_offsets(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def unfinished_jobs(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find backfill jobs whose range workers would process once more."""
+    """Find backfill jobs whose range workers would process again."""
     facts = snapshot.facts.read()
     jobs = jobs_of(snapshot.graph, facts)
     yield from _refused(
@@ -88,7 +88,7 @@ def partition_counts(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def foreign_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find ids that begin as this application's do and belong to none of its tasks."""
+    """Find ids with this application's prefix that belong to none of its tasks."""
     owners = set(_known_sub_topologies(snapshot))
     for listed in snapshot.ids.read():
         task = listed.owner
@@ -96,23 +96,23 @@ def foreign_ids(snapshot: Snapshot) -> Iterator[Observation]:
             task.sub_topology in owners or task.sub_topology.startswith(_FRAMEWORKS_OWN)
         ):
             continue
-        whose = f"sub-topology {task.sub_topology}" if task else "no id of eosframework's"
+        whose = f"sub-topology {task.sub_topology}" if task else "not an id of eosframework"
         yield Observation(
             f"transactional id {listed.transactional_id}",
             f"{listed.state}, {whose}; this topology has {', '.join(sorted(owners))}",
-            mend=f"eosframework txn describe {listed.transactional_id}; then give one of the two "
+            fix=f"eosframework txn describe {listed.transactional_id}; then give one of the two "
             f"programs another name",
         )
 
 
 def leased_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find that there is no id for a task, or no way to tell."""
+    """Find tasks without a leased id, or unreadable leases."""
     if isinstance(snapshot.leases.found, Unseen):
         yield Observation("transactional ids", snapshot.leases.found.reason)
 
 
 def ids_in_use(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find open transactions of an application that has no worker running."""
+    """Find open transactions of an application without a running worker."""
     if snapshot.group.read().client_ids:
         return
     for listed in snapshot.ids.read():
@@ -120,12 +120,12 @@ def ids_in_use(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"transactional id {listed.transactional_id}",
                 "has a transaction open, and the group has no member",
-                mend=f"eosframework txn describe {listed.transactional_id}",
+                fix=f"eosframework txn describe {listed.transactional_id}",
             )
 
 
 def _refused(snapshot: Snapshot, rule: Callable[[], object]) -> Iterator[Observation]:
-    """Yield what a check before the start says, which names its own next step."""
+    """Yield the refusal of a start check, which names its own next step."""
     try:
         rule()
     except (StartRefused, TopologyError) as error:
@@ -138,7 +138,7 @@ def _strangers(group: Seen[GroupFacts]) -> list[str]:
 
 
 def _known_sub_topologies(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the topology's own, and those under which its inputs were processed before."""
+    """Yield the topology's sub-topologies, and those that processed its inputs before."""
     yield from (part.name for part in snapshot.graph.sub_topologies)
     for owners in snapshot.facts.read().control.owners.values():
         yield from owners
@@ -153,7 +153,7 @@ CHECKS = (
     Check(
         "registry-cluster",
         Severity.ERROR,
-        "a registry that was made on this cluster",
+        "a control topic created on this cluster",
         "Offsets of one cluster mean nothing on another; a worker refuses to start.",
         "correct kafka.bootstrap_servers, or use another application name on this cluster",
         another_cluster,
@@ -178,7 +178,7 @@ CHECKS = (
         "changed-topics",
         Severity.ERROR,
         "inputs as they were registered: the same topic id and number of partitions",
-        "Offsets of a topic that was made again mean other records, and more partitions move keys.",
+        "Offsets of a recreated topic mean other records, and more partitions move keys.",
         "eosframework positions set APP TOPIC=earliest, or TOPIC=committed",
         changed_topics,
     ),
@@ -186,7 +186,7 @@ CHECKS = (
         "lost-offsets",
         Severity.ERROR,
         "a committed offset of every partition that was ever committed",
-        "Where to go on is not known: from the start everything would be processed again.",
+        "The next offset is unknown; from the beginning all records would be processed again.",
         "eosframework positions set APP 'TOPIC[PARTITION]=OFFSET'",
         lost_offsets,
     ),
@@ -195,7 +195,7 @@ CHECKS = (
         Severity.ERROR,
         "no backfill job that fills the live topics and is not cut over, unless workers have "
         "positions of their own",
-        "Workers would process once more what the job has processed; they refuse to start.",
+        "Workers would process the job's records again; they refuse to start.",
         "eosframework backfill cutover APP --job JOB, or eosframework reset APP",
         unfinished_jobs,
     ),
@@ -228,8 +228,7 @@ CHECKS = (
         "ids-in-use",
         Severity.NOTE,
         "no open transaction of an application that has no worker running",
-        "A worker was killed, or another program uses its ids; brokers do not tell which client "
-        "does.",
+        "A worker was killed, or another program uses its ids; brokers do not report the client.",
         "start a worker, which ends it, or wait for its timeout",
         ids_in_use,
     ),

@@ -1,4 +1,4 @@
-"""What the principal that asks may do, against what a worker needs."""
+"""The principal's permissions, compared with the needs of a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eosframework.txnid import tables_group
 
 
 def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find operations on topics and the group that are not allowed."""
+    """Find missing permissions on topics and groups."""
     groups = {snapshot.graph.application: snapshot.group}
     if snapshot.tables_group is not None:
         groups[tables_group(snapshot.graph.application)] = snapshot.tables_group
@@ -33,7 +33,7 @@ def topics_and_group(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def registry(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find operations on the registry that are not allowed, or on the cluster to create it."""
+    """Find missing permissions on the control topic, or on the cluster to create it."""
     name = snapshot.registry
     for facts in snapshot.existing(name).values():
         needed = Access("Topic", name, ("Read", "Write", "Describe"))
@@ -45,7 +45,7 @@ def registry(snapshot: Snapshot) -> Iterator[Observation]:
             f"topic {name}",
             "does not exist, and this principal is not allowed Create on the cluster",
             expected="Create on the topic, or the topic",
-            mend="eosframework apply APP, by somebody who may",
+            fix="eosframework apply APP, by a principal with Create",
             severity=Severity.WARNING,
         )
 
@@ -54,12 +54,12 @@ def settings(snapshot: Snapshot) -> Iterator[Observation]:
     """Find settings that cannot be read for lack of DescribeConfigs."""
     for topic, facts in snapshot.existing().items():
         if facts.values is None:
-            mend = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
-            yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", mend=mend)
+            fix = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
+            yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", fix=fix)
 
 
 def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find transactional ids that this principal may not write under, if any are to be used."""
+    """Find transactional ids without Write permission, for a worker that uses transactions."""
     if snapshot.settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     prefix = f"{snapshot.graph.application}-"
@@ -77,7 +77,7 @@ def transactional_ids(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"TransactionalId {name}",
                 f"{missing} is not allowed",
-                mend=grant(snapshot, resource, "Write and Describe"),
+                fix=grant(snapshot, resource, "Write and Describe"),
             )
     if unseen is not None:
         raise unseen
@@ -92,7 +92,7 @@ def _missing(
             f"{access.kind} {access.name}",
             f"{missing} is not allowed",
             expected=access.listed,
-            mend=grant(snapshot, resource, missing),
+            fix=grant(snapshot, resource, missing),
         )
 
 
@@ -108,8 +108,8 @@ CHECKS = (
     Check(
         "registry-acls",
         Severity.ERROR,
-        "Read, Write and Describe on the registry",
-        "A worker cannot record what it processed, and refuses to start.",
+        "Read, Write and Describe on the control topic",
+        "A worker cannot record its state there, and refuses to start.",
         "kafka-acls.sh --add, as `eosframework plan APP` lists them",
         registry,
     ),

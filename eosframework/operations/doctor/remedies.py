@@ -1,4 +1,4 @@
-"""The commands and configuration lines that mend a finding, for Kafka's own tools."""
+"""Commands of Kafka's own tools and configuration lines that fix a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def alter_topic(snapshot: Snapshot, topic: str, setting: str, value: object) -> 
 
 
 def alter_brokers(snapshot: Snapshot, setting: str, value: object) -> str:
-    """Return the command that changes a setting of all brokers while they run."""
+    """Return the command that changes a dynamic setting of all brokers."""
     return (
         f"kafka-configs.sh --bootstrap-server {snapshot.servers} --alter --entity-type brokers "
         f"--entity-default --add-config {setting}={value}"
@@ -25,12 +25,12 @@ def alter_brokers(snapshot: Snapshot, setting: str, value: object) -> str:
 
 
 def restart_with(setting: str, value: object) -> str:
-    """Return how to change a setting that brokers read when they start."""
+    """Return the change of a setting that brokers read at their start."""
     return f"{setting}={value} {IN_PROPERTIES}"
 
 
 def add_replicas(snapshot: Snapshot, topic: str, wanted: int) -> str:
-    """Return how a topic gets more replicas."""
+    """Return the command that adds replicas to a topic."""
     return (
         f"kafka-reassign-partitions.sh --bootstrap-server {snapshot.servers} --execute "
         f"--reassignment-json-file FILE, with {wanted} brokers for each partition of {topic}"
@@ -38,11 +38,11 @@ def add_replicas(snapshot: Snapshot, topic: str, wanted: int) -> str:
 
 
 def grant(snapshot: Snapshot, resource: str, operations: str) -> str:
-    """Return the command that allows operations.
+    """Return the command that grants permissions.
 
     Args:
-        snapshot: says which cluster.
-        resource: as the tool takes it: `--topic orders`.
+        snapshot: names the cluster.
+        resource: option of the tool: `--topic orders`.
         operations: joined by " and ".
     """
     options = " ".join(f"--operation {name}" for name in operations.split(" and "))

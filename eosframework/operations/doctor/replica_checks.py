@@ -1,4 +1,4 @@
-"""Whether what is acknowledged stays: replicas of the application's and the brokers' topics."""
+"""Durability of acknowledged records: replicas of the application's and the brokers' topics."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _SETTINGS = {
         "offsets.topic.num.partitions",
     ),
 }
-"""By topic of the brokers': what it is created with."""
+"""By internal topic of the brokers: the settings with which it is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """How a topic is, or would be, replicated.
+    """The current or future replication of a topic.
 
     Args:
-        to_come: the topic does not exist, or may not be looked at: the brokers' settings count.
+        to_come: the topic does not exist, or may not be described: the brokers' settings apply.
     """
 
     about: str
@@ -52,17 +52,17 @@ class _Copies:
 
 
 def coordination_replicas(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find too few replicas of the topics in which brokers keep transactions and offsets."""
+    """Find too few replicas of the brokers' topics for transactions and offsets."""
     yield from _too_few(snapshot, _coordination(snapshot))
 
 
 def coordination_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a min.insync.replicas of the same topics that loses decisions or stops them."""
+    """Find a min.insync.replicas of the same topics that loses decisions or blocks them."""
     yield from _in_sync(snapshot, _coordination(snapshot))
 
 
 def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a number of partitions of the same topics that is not the one configured."""
+    """Find a number of partitions of the same topics that differs from the configured one."""
     for topic, facts in snapshot.existing(*COORDINATION).items():
         name = _SETTINGS[topic][2]
         for broker, values in snapshot.brokers.read().items():
@@ -71,12 +71,12 @@ def coordination_partitions(snapshot: Snapshot) -> Iterator[Observation]:
                 yield Observation(
                     f"broker {broker}",
                     f"{name}={configured}, and {topic} has {facts.partitions} partitions",
-                    mend=restart_with(name, facts.partitions),
+                    fix=restart_with(name, facts.partitions),
                 )
 
 
 def coordination_segments(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find segments of the transaction log that take long to load."""
+    """Find transaction log segments that take long to load."""
     name = "transaction.state.log.segment.bytes"
     for broker, values in snapshot.brokers.read().items():
         size = number_of(values, name)
@@ -90,17 +90,17 @@ def topic_replicas(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def topic_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics of the application whose min.insync.replicas loses records or stops writes."""
+    """Find topics of the application whose min.insync.replicas loses records or blocks writes."""
     yield from _in_sync(snapshot, _own(snapshot))
 
 
 def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics whose leader may become a replica that misses records."""
+    """Find topics whose leader may become a replica without all records."""
     name = "unclean.leader.election.enable"
     for topic, facts in snapshot.existing().items():
         if (facts.values or {}).get(name) == "true":
-            mend = alter_topic(snapshot, topic, name, "false")
-            yield Observation(f"topic {topic}", f"{name}=true", mend=mend)
+            fix = alter_topic(snapshot, topic, name, "false")
+            yield Observation(f"topic {topic}", f"{name}=true", fix=fix)
 
 
 def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
@@ -111,17 +111,17 @@ def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
             name = f"{topic}[{place.partition}]"
             brokers = ", ".join(map(str, sorted({*place.replicas} - {*place.in_sync})))
             if place.leader is None:
-                yield Observation(name, "no leader", mend=f"start broker {brokers or 'of it'}")
+                yield Observation(name, "no leader", fix=f"start broker {brokers or 'of it'}")
             elif len(place.in_sync) < needed and topic not in snapshot.sources:
                 yield Observation(
                     name,
                     f"{len(place.in_sync)} replicas in sync, min.insync.replicas={needed}",
-                    mend=f"start broker {brokers}" if brokers else None,
+                    fix=f"start broker {brokers}" if brokers else None,
                 )
 
 
 def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics with replicas that are not in sync now."""
+    """Find topics with replicas out of sync."""
     for topic, facts in snapshot.existing().items():
         behind = {
             broker for place in facts.placements for broker in {*place.replicas} - {*place.in_sync}
@@ -131,7 +131,7 @@ def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"replicas on broker {brokers} are not in sync",
-                mend=f"see whether broker {brokers} is up and keeps up",
+                fix=f"check whether broker {brokers} is up and keeps up",
             )
 
 
@@ -161,17 +161,17 @@ def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observat
         if copies.replicas >= REPLICAS:
             continue
         if copies.to_come:
-            mend = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
+            fix = restart_with(_SETTINGS[copies.topic][0], REPLICAS)
         elif len(snapshot.brokers.read()) < REPLICAS:
-            mend = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
+            fix = f"run {REPLICAS} brokers; then {add_replicas(snapshot, copies.topic, REPLICAS)}"
         else:
-            mend = add_replicas(snapshot, copies.topic, REPLICAS)
+            fix = add_replicas(snapshot, copies.topic, REPLICAS)
         found = f"{copies.replicas} replica{'s' if copies.replicas > 1 else ''}"
-        yield Observation(copies.about, found, mend=mend)
+        yield Observation(copies.about, found, fix=fix)
 
 
 def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
-    """Judge min.insync.replicas; of two replicas there is no good choice, which is found above."""
+    """Judge min.insync.replicas; for two replicas no value is good, and `_too_few` reports them."""
     for copies in topics:
         in_sync, replicas = copies.min_in_sync, copies.replicas
         if in_sync is None:
@@ -185,7 +185,7 @@ def _in_sync(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observat
         yield Observation(
             copies.about,
             f"{name}={in_sync} of {replicas} replica{'s' if replicas > 1 else ''}",
-            mend=_in_sync_mend(snapshot, copies, name, wanted),
+            fix=_in_sync_mend(snapshot, copies, name, wanted),
             severity=Severity.ERROR if stops_us else None,
         )
 
@@ -226,8 +226,8 @@ CHECKS = (
         Severity.WARNING,
         "transaction.state.log.num.partitions and offsets.topic.num.partitions as the topics have "
         "them",
-        "The number decides which broker coordinates an id or a group; after a change the "
-        "history of each is looked for elsewhere.",
+        "The number decides which broker coordinates an id or a group; after a change "
+        "brokers look for its history in another partition.",
         f"set it back {IN_PROPERTIES}",
         coordination_partitions,
     ),
@@ -243,8 +243,8 @@ CHECKS = (
     Check(
         "topic-replicas",
         Severity.WARNING,
-        f"{_THREE} of each input, output and the registry",
-        "With the last replica its records are lost, those that were acknowledged too.",
+        f"{_THREE} of each input, each output and the control topic",
+        "With the last replica its records are lost, acknowledged ones too.",
         _MORE_REPLICAS,
         topic_replicas,
     ),
@@ -278,7 +278,7 @@ CHECKS = (
         Severity.WARNING,
         "all replicas in sync",
         "One more broker that fails may stop the partition.",
-        "see whether the broker is up and keeps up",
+        "check whether the broker is up and keeps up",
         lagging_replicas,
     ),
 )

@@ -1,4 +1,4 @@
-"""All that the checks judge: the topology, the settings, and the cluster as it was seen once."""
+"""The input of the checks: the topology, the settings, and one snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from eosframework.application.partitioner_checks import KeySample
-from eosframework.application.start_checks import Facts
+from eosframework.application.start_checks import (
+    Facts,
+    persisted_topics,
+    sink_topics,
+    source_topics,
+)
 from eosframework.config import Settings
 from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
 from eosframework.kafka.inspect.coordinators import TransactionListing
@@ -17,53 +22,62 @@ from eosframework.kafka.inspect.hanging import OpenTransaction
 from eosframework.kafka.inspect.probes import Clock
 from eosframework.operations.doctor.findings import Seen
 from eosframework.topology.graph.graph import Graph
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, registry_topic
 
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
-"""The topics in which brokers keep transactions and offsets."""
+"""The brokers' topics for transactions and offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """The event times of the records that a source gives next, as milliseconds since 1970."""
+    """The event times of a source's next records, in milliseconds since the epoch."""
 
     earliest_ms: int
     latest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What was seen.
+class CoordinatorAnswers:
+    """Snapshot parts from kafka-python.
 
     Args:
-        sources: topics that the application reads.
-        sinks: topics that it writes and names.
-        topics: those, the registry and the brokers' own.
-        brokers: their settings by id; not seen where one of them did not tell.
-        producer: the effective properties of a task's producer.
-        consumer: those of the worker's consumer.
-        refused_properties: why librdkafka does not take them.
         levels: the highest metadata.version that each broker supports.
-        facts: what the checks before a start look at.
         open_transactions: in the application's topics.
-        open_offsets: where brokers keep the offsets of the application's group.
-        ids: transactional ids that begin as this application's do, and those that it has leased.
-        lacking: by a transactional id of each sub-topology, the operation that is missing on it.
-        event_times: by source; one that has no record is missing.
-        leases: the tasks that have leased ids, those that would get one at a start included, by
-            id; None: ids are derived.
-        keys: of topics whose keys meet those of others, a sample.
-        persisted: topics that go to tables; some are inputs, some the application's own.
-        tables_group: of what fills tables; None: nothing does.
-        some_brokers: settings of those that told, where not all did.
+        open_offsets: in the partition with the offsets of the application's group.
+        ids: transactional ids with the application's prefix, and its leased ones.
+        lacking: by a transactional id of each sub-topology, the missing permission.
+    """
+
+    levels: Seen[Mapping[int, int]]
+    clock: Seen[Clock]
+    open_transactions: Seen[tuple[OpenTransaction, ...]]
+    open_offsets: Seen[tuple[OpenTransaction, ...]]
+    ids: Seen[tuple[TransactionListing, ...]]
+    lacking: Mapping[str, Seen[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(CoordinatorAnswers):
+    """One snapshot.
+
+    Args:
+        topics: the application's topics, the control topic and the brokers' internal topics.
+        brokers: their settings by id; unseen if one of them did not answer.
+        producer: effective properties of a task's producer.
+        consumer: effective properties of the worker's consumer.
+        refused_properties: reasons of librdkafka for rejecting properties.
+        facts: input of the start checks.
+        event_times: by source; a source without records is missing.
+        leases: the tasks of leased ids, including those that the next start would lease, by id;
+            None: ids are derived.
+        keys: a sample of each topic whose keys are co-partitioned with others.
+        tables_group: group of the table writers; None: there are no table sinks.
+        some_brokers: settings of the brokers that answered, where not all did.
     """
 
     taken_at: datetime
     graph: Graph
     settings: Settings
-    sources: tuple[str, ...]
-    sinks: tuple[str, ...]
-    registry: str
     topics: Mapping[str, Seen[TopicFacts]]
     brokers: Seen[Mapping[int, Values]]
     producer: Mapping[str, Any]
@@ -72,31 +86,44 @@ class Snapshot:
     allowed_on_cluster: Seen[frozenset[str] | None]
     group: Seen[GroupFacts]
     facts: Seen[Facts]
-    levels: Seen[Mapping[int, int]]
-    clock: Seen[Clock]
-    open_transactions: Seen[tuple[OpenTransaction, ...]]
-    open_offsets: Seen[tuple[OpenTransaction, ...]]
-    ids: Seen[tuple[TransactionListing, ...]]
-    lacking: Mapping[str, Seen[str]]
     event_times: Mapping[str, Seen[EventTimes | None]]
     leases: Seen[Mapping[str, TransactionalId] | None]
     keys: Seen[Mapping[str, KeySample]]
-    persisted: tuple[str, ...] = ()
     some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
     tables_group: Seen[GroupFacts] | None = None
 
     @property
+    def sources(self) -> list[str]:
+        """Topics that the application reads."""
+        return source_topics(self.graph)
+
+    @property
+    def sinks(self) -> list[str]:
+        """Topics that the application writes and names."""
+        return sink_topics(self.graph)
+
+    @property
+    def persisted(self) -> list[str]:
+        """Topics of table sinks; inputs or internal topics."""
+        return persisted_topics(self.graph)
+
+    @property
+    def registry(self) -> str:
+        """The application's control topic."""
+        return registry_topic(self.graph.application)
+
+    @property
     def servers(self) -> str:
-        """How the cluster is reached."""
+        """Bootstrap servers of the cluster."""
         return self.settings.kafka.bootstrap_servers
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """After how long brokers are asked to abort a transaction."""
+        """Transaction timeout of the worker."""
         return round(self.settings.worker.transaction_timeout_seconds * 1000)
 
     def existing(self, *names: str) -> dict[str, TopicFacts]:
-        """Return those of the topics that exist and could be looked at; None named: all."""
+        """Return the existing topics among `names` that could be described; without names, all."""
         return {
             name: seen.found
             for name, seen in self.topics.items()
@@ -107,6 +134,6 @@ class Snapshot:
 
 
 def number_of(values: Values | None, name: str) -> int | None:
-    """Return a setting that is a number; None where it is missing."""
+    """Return a numeric setting; None if it is missing."""
     text = (values or {}).get(name)
     return None if text is None else int(text)

@@ -1,12 +1,14 @@
-"""Takes the snapshot: asks the cluster, each part for itself, and changes nothing there."""
+"""The collection of a snapshot: independent, read-only requests to the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from eosframework.application.control_topic import ControlTopic
 from eosframework.application.leases import task_names
@@ -19,8 +21,10 @@ from eosframework.application.start_checks import (
     source_topics,
 )
 from eosframework.config import Ids, KafkaSettings, Settings
+from eosframework.errors import raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
-from eosframework.kafka.admin.metadata import GroupFacts, SizeLimits, TopicFacts, Values
+from eosframework.kafka.admin.metadata import GroupFacts, TopicFacts, Values
+from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
 from eosframework.kafka.inspect.wire import SHARE
 from eosframework.kafka.worker_clients import (
@@ -30,190 +34,169 @@ from eosframework.kafka.worker_clients import (
     refused_properties,
 )
 from eosframework.operations.doctor.coordinator_requests import ask_coordinators, seen
-from eosframework.operations.doctor.event_time_samples import next_event_times
 from eosframework.operations.doctor.findings import Seen, Unseen, not_asked
 from eosframework.operations.doctor.snapshot import COORDINATION, EventTimes, Snapshot
+from eosframework.processing.conversions import as_milliseconds
+from eosframework.records import TopicPartition
 from eosframework.runtime.ids import id_source, known_leases
-from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.graph import Graph, Source
 from eosframework.txnid import TransactionalId, registry_topic
 from eosframework.txnid import tables_group as tables_group_of
 
 T = TypeVar("T")
 
 REACH_SHARE = 0.4
-"""Of `kafka.request_timeout_seconds`: so long is waited for a cluster that may not be there."""
+"""Share of `kafka.request_timeout_seconds` to wait for a cluster that may be unreachable."""
 
 BROKERS = "settings of the brokers"
 
-PARTS_AT_ONCE = 8
-"""A broker that hangs keeps every question about it waiting; they wait at the same time."""
+THREADS = 8
+"""Threads; requests to a broker that hangs wait concurrently."""
 
 
 def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
-    """Ask the cluster for everything that the checks judge.
+    """Request all data that the checks judge.
 
-    1. is it there?  2. all questions at once; one that fails leaves its part unseen
+    1. reach the cluster  2. all requests concurrently; a failed one leaves its part unseen
 
     Raises:
-        ClusterUnreachable: nobody answered within a part of `kafka.request_timeout_seconds`.
-        ConfigurationError: a property cannot be used to reach the cluster.
+        ClusterUnreachable: no answer within a share of `kafka.request_timeout_seconds`.
+        ConfigurationError: a property prevents the connection to the cluster.
     """
     ClusterAdmin(_within(settings.kafka, REACH_SHARE)).cluster_id()
-    within = _within(settings.kafka, SHARE)
-    admin = ClusterAdmin(within)
-    persisted = tuple(persisted_topics(graph))
-    own = _own_topics(graph)
-    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-        topics = dict(pool.map(partial(_topic, admin), [*own, *COORDINATION]))
-        leases = seen("leased transactional ids", partial(_leases, graph, settings, topics))
-        coordinated = pool.submit(
+    with ThreadPoolExecutor(THREADS) as pool:
+        return _Collection(graph, settings, pool).snapshot()
+
+
+class _Admins:
+    """An admin client for each thread.
+
+    A `ClusterAdmin` is not thread-safe: a request without an answer discards its client, on which
+    another thread may be waiting.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._of_thread = threading.local()
+        # Kept until the snapshot is complete: freeing a client of librdkafka may block its thread.
+        self._all: list[ClusterAdmin] = []
+
+    @property
+    def own(self) -> ClusterAdmin:
+        """The calling thread's client."""
+        admin: ClusterAdmin | None = getattr(self._of_thread, "admin", None)
+        if admin is None:
+            admin = self._of_thread.admin = ClusterAdmin(self._settings)
+            self._all.append(admin)
+        return admin
+
+
+class _Collection:
+    """The requests of one snapshot."""
+
+    def __init__(self, graph: Graph, settings: Settings, pool: ThreadPoolExecutor) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._pool = pool
+        self._kafka = _within(settings.kafka, SHARE)
+        self._admins = _Admins(self._kafka)
+        named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
+        self._own = list(dict.fromkeys([*named, registry_topic(graph.application)]))
+        self._topics = dict(pool.map(self._topic, [*self._own, *COORDINATION]))
+
+    def snapshot(self) -> Snapshot:
+        graph, settings, submit = self._graph, self._settings, self._pool.submit
+        leases = seen("leased transactional ids", self._leases)
+        coordinators = submit(
             ask_coordinators,
             settings.kafka,
             graph,
-            own,
+            self._own,
             {} if isinstance(leases.found, Unseen) else leases.found,
-            has_transactions=_may_exist(topics[TRANSACTION_STATE]),
+            has_transactions=self._may_exist(TRANSACTION_STATE),
         )
-        brokers = pool.submit(seen, BROKERS, admin.broker_settings)
-        allowed = pool.submit(seen, "permissions on the cluster", admin.allowed_on_cluster)
-        refused = pool.submit(refused_properties, graph.application, settings)
-        grouped = _Grouped(graph, within, admin, topics)
-        group = pool.submit(grouped.members, graph.application)
-        tables_group = pool.submit(grouped.members, tables_group_of(graph.application))
-        facts = grouped.ask("registry and committed offsets", grouped.facts)
-        event_times = grouped.event_times(facts)
-        keys = grouped.ask("keys of co-partitioned topics", grouped.keys)
-        told = coordinated.result()
+        brokers = submit(seen, BROKERS, lambda: self._admins.own.broker_settings())
+        allowed = submit(
+            seen, "permissions on the cluster", lambda: self._admins.own.allowed_on_cluster()
+        )
+        refused = submit(refused_properties, graph.application, settings)
+        group = submit(self._group, graph.application)
+        tables_group = submit(self._group, tables_group_of(graph.application))
+        facts = self._ask_group("control topic and committed offsets", self._facts)
+        known = facts.found if isinstance(facts.found, Facts) else None
+        limits = known.output_limits(graph) if known else NOTHING_KNOWN
+        largest = known.largest_input_bytes(graph) if known else None
+        event_times = self._event_times(known)
+        keys = self._ask_group("keys of co-partitioned topics", self._keys)
+        answers = coordinators.result()
         return Snapshot(
+            **{field.name: getattr(answers, field.name) for field in fields(answers)},
             taken_at=datetime.now(UTC),
             graph=graph,
             settings=settings,
-            sources=tuple(source_topics(graph)),
-            sinks=tuple(sink_topics(graph)),
-            registry=registry_topic(graph.application),
-            topics=topics,
+            topics=self._topics,
             brokers=_all(brokers.result()),
             some_brokers=_some(brokers.result()),
-            producer=effective_producer(settings, _limits(graph, facts), graph.application),
-            consumer=effective_consumer(graph.application, settings, _largest(graph, facts)),
+            producer=effective_producer(settings, limits, graph.application),
+            consumer=effective_consumer(graph.application, settings, largest),
             refused_properties=tuple(refused.result()),
             allowed_on_cluster=allowed.result(),
             group=group.result(),
             facts=facts,
-            levels=told.levels,
-            clock=told.clock,
-            open_transactions=told.open_transactions,
-            open_offsets=told.open_offsets,
-            ids=told.ids,
-            lacking=told.lacking,
             event_times=event_times,
             leases=leases,
             keys=keys,
-            persisted=persisted,
-            tables_group=tables_group.result() if persisted else None,
+            tables_group=tables_group.result() if graph.persisters else None,
         )
 
+    def _topic(self, name: str) -> tuple[str, Seen[TopicFacts]]:
+        return name, seen(f"topic {name}", lambda: self._admins.own.describe_topics([name])[name])
 
-def _own_topics(graph: Graph) -> list[str]:
-    """Return every topic that the graph names, and the registry, each once."""
-    named = [*source_topics(graph), *sink_topics(graph), *persisted_topics(graph)]
-    return list(dict.fromkeys([*named, registry_topic(graph.application)]))
+    def _may_exist(self, topic: str) -> bool:
+        found = self._topics[topic].found
+        return isinstance(found, Unseen) or found.exists
 
+    def _leases(self) -> Mapping[str, TransactionalId] | None:
+        """Return the leases of all applications, and those that this one's next start would add."""
+        settings = self._settings
+        if settings.worker.ids is not Ids.LEASED:
+            return None
+        counts = dict.fromkeys(self._topics, 0) | self._partition_counts()
+        coming = id_source(settings).preview(task_names(self._graph, counts))
+        return {**known_leases(settings), **{str(task): task for task in coming}}
 
-def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
-    """Return the same settings with a part of the time for each question."""
-    seconds = settings.request_timeout_seconds * share
-    return settings.model_copy(update={"request_timeout_seconds": seconds})
-
-
-def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
-    """Return the settings of all brokers; not seen where one did not tell."""
-    if isinstance(asked.found, Unseen):
-        return Seen(asked.found)
-    unread = sorted(broker for broker, values in asked.found.items() if values is None)
-    if unread:
-        reason = (
-            f"broker {', '.join(map(str, unread))} did not tell; grant DescribeConfigs on the "
-            f"cluster, and see whether it is up"
-        )
-        return Seen(Unseen(BROKERS, reason))
-    return Seen(_some(asked))
-
-
-def _some(asked: Seen[dict[int, Values | None]]) -> Mapping[int, Values]:
-    """Return the settings of the brokers that told."""
-    answers = {} if isinstance(asked.found, Unseen) else asked.found
-    return {broker: values for broker, values in answers.items() if values is not None}
-
-
-def _topic(admin: ClusterAdmin, name: str) -> tuple[str, Seen[TopicFacts]]:
-    return name, seen(f"topic {name}", lambda: admin.describe_topics([name])[name])
-
-
-def _leases(
-    graph: Graph, settings: Settings, topics: Mapping[str, Seen[TopicFacts]]
-) -> Mapping[str, TransactionalId] | None:
-    """Return the leases of all applications, and those that this one's next start would make."""
-    if settings.worker.ids is not Ids.LEASED:
-        return None
-    found = {name: topic.found for name, topic in topics.items()}
-    counts = {n: f.partitions if isinstance(f, TopicFacts) else 0 for n, f in found.items()}
-    coming = id_source(settings).preview(task_names(graph, counts))
-    return {**known_leases(settings), **{str(task): task for task in coming}}
-
-
-def _may_exist(topic: Seen[TopicFacts]) -> bool:
-    return isinstance(topic.found, Unseen) or topic.found.exists
-
-
-def _limits(graph: Graph, facts: Seen[Facts]) -> SizeLimits:
-    """Return the bounds of the outputs, as a worker finds them at its start."""
-    return facts.found.output_limits(graph) if isinstance(facts.found, Facts) else NOTHING_KNOWN
-
-
-def _largest(graph: Graph, facts: Seen[Facts]) -> int | None:
-    """Return the largest batch that an input may hold, as a worker does."""
-    return facts.found.largest_input_bytes(graph) if isinstance(facts.found, Facts) else None
-
-
-class _Grouped:
-    """Questions that a group coordinator answers, or a consumer, which asks for one by itself."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        settings: KafkaSettings,
-        admin: ClusterAdmin,
-        topics: Mapping[str, Seen[TopicFacts]],
-    ) -> None:
-        self._graph = graph
-        self._settings = settings
-        self._admin = admin
-        self._topics = topics
-
-    def ask(self, what: str, question: Callable[[], T]) -> Seen[T]:
-        if not _may_exist(self._topics[CONSUMER_OFFSETS]):
-            return Seen(not_asked(what, CONSUMER_OFFSETS))
-        return seen(what, question)
-
-    def members(self, group: str) -> Seen[GroupFacts]:
-        return self.ask(f"consumer group {group}", partial(self._admin.describe_group, group))
-
-    def facts(self) -> Facts:
-        registry = ControlTopic(self._graph.application, self._settings, self._admin)
-        return gather(self._graph, self._admin, registry)
-
-    def keys(self) -> Mapping[str, KeySample]:
-        """Return a sample of each topic whose keys meet those of another."""
+    def _partition_counts(self) -> dict[str, int]:
         found = {name: topic.found for name, topic in self._topics.items()}
-        counts = {n: f.partitions for n, f in found.items() if isinstance(f, TopicFacts)}
-        return sample_keys(self._graph, self._settings, self._admin, counts)
+        return {name: it.partitions for name, it in found.items() if isinstance(it, TopicFacts)}
 
-    def event_times(self, facts: Seen[Facts]) -> dict[str, Seen[EventTimes | None]]:
-        """Return those of each source that exists and can be looked at."""
+    def _ask_group(self, what: str, request: Callable[[], T]) -> Seen[T]:
+        """Return the answer to a request that needs a group coordinator.
+
+        A consumer needs one, too: it requests it by itself.
+        """
+        if not self._may_exist(CONSUMER_OFFSETS):
+            return Seen(not_asked(what, CONSUMER_OFFSETS))
+        return seen(what, request)
+
+    def _group(self, name: str) -> Seen[GroupFacts]:
+        return self._ask_group(
+            f"consumer group {name}", lambda: self._admins.own.describe_group(name)
+        )
+
+    def _facts(self) -> Facts:
+        admin = self._admins.own
+        return gather(self._graph, admin, ControlTopic(self._graph.application, self._kafka, admin))
+
+    def _keys(self) -> Mapping[str, KeySample]:
+        """Return a sample of each topic whose keys are co-partitioned with another topic's."""
+        counts = self._partition_counts()
+        return sample_keys(self._graph, self._kafka, self._admins.own, counts)
+
+    def _event_times(self, facts: Facts | None) -> dict[str, Seen[EventTimes | None]]:
+        """Return the event times of each source that could be described."""
         committed = {
             position.topic_partition: position.offset
-            for position in (facts.found.committed if isinstance(facts.found, Facts) else ())
+            for position in (facts.committed if facts else ())
             if position.offset is not None
         }
         times: dict[str, Seen[EventTimes | None]] = {}
@@ -223,11 +206,87 @@ class _Grouped:
                 if isinstance(found, TopicFacts) and found.exists:
                     look = partial(
                         next_event_times,
-                        self._settings,
-                        self._admin,
+                        self._kafka,
+                        self._admins.own,
                         committed,
                         source,
                         found.partitions,
                     )
-                    times[source.topic] = self.ask(f"event times of {source.topic}", look)
+                    times[source.topic] = self._ask_group(f"event times of {source.topic}", look)
         return times
+
+
+def _within(settings: KafkaSettings, share: float) -> KafkaSettings:
+    """Return the settings with a share of the timeout for each request."""
+    seconds = settings.request_timeout_seconds * share
+    return settings.model_copy(update={"request_timeout_seconds": seconds})
+
+
+def _all(asked: Seen[dict[int, Values | None]]) -> Seen[Mapping[int, Values]]:
+    """Return the settings of all brokers; unseen if one did not answer."""
+    if isinstance(asked.found, Unseen):
+        return Seen(asked.found)
+    unread = sorted(broker for broker, values in asked.found.items() if values is None)
+    if unread:
+        reason = (
+            f"broker {', '.join(map(str, unread))} did not answer; grant DescribeConfigs on "
+            f"the cluster, and check whether it is up"
+        )
+        return Seen(Unseen(BROKERS, reason))
+    return Seen(_some(asked))
+
+
+def _some(asked: Seen[dict[int, Values | None]]) -> Mapping[int, Values]:
+    """Return the settings of the brokers that answered."""
+    answers = {} if isinstance(asked.found, Unseen) else asked.found
+    return {broker: values for broker, values in answers.items() if values is not None}
+
+
+PARTITIONS = 16
+RECORDS = 5
+"""Sample size of each partition. If all is processed, the last records stand for the next ones."""
+
+
+def next_event_times(
+    settings: KafkaSettings,
+    admin: ClusterAdmin,
+    committed: Mapping[TopicPartition, int],
+    source: Source,
+    partitions: int,
+) -> EventTimes | None:
+    """Return the earliest and the latest event time; None: there is no record.
+
+    Args:
+        settings: connection to the cluster.
+        admin: admin client of the same cluster.
+        committed: next offsets of the application; a missing partition starts at its beginning.
+        source: its timestamp function gives the event time, if it has one.
+        partitions: number of partitions of its topic.
+    """
+    wanted = [TopicPartition(source.topic, number) for number in range(min(partitions, PARTITIONS))]
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, (first, end) in admin.log_bounds(wanted).items():
+        start = max(first, committed.get(partition, first))
+        if start >= end:
+            start = max(first, end - RECORDS)
+        ranges[partition] = (start, min(start + RECORDS, end))
+    times = [
+        time_ms
+        for _, messages in read_ranges(settings, ranges)
+        for message in messages
+        for time_ms in _event_time(source, message)
+    ]
+    return EventTimes(min(times), max(times)) if times else None
+
+
+def _event_time(source: Source, message: Any) -> Iterator[int]:
+    """Yield a record's event time, if it has one; `on_error` handles others at run time."""
+    if source.timestamp is None:
+        yield message.timestamp()[1]
+        return
+    value = message.value()
+    try:
+        decoded = value if value is None or not source.value.decode else source.value.decode(value)
+        yield as_milliseconds(source.timestamp.call(decoded))
+    except raised_by_functions():  # any exception of a user's function
+        return

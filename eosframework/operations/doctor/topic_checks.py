@@ -1,4 +1,4 @@
-"""The application's topics: whether they exist, and what their settings do to its records."""
+"""The application's topics: existence, and settings that affect its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eosframework.topology.graph.graph import SubTopology
 from eosframework.topology.graph.walk import policies_of
 
 DEAD_LETTER_HEADERS_BYTES = 4096
-"""So much the headers of a dead letter take at most, its error and the names in it included."""
+"""Upper bound of a dead letter's headers, including the error and the names in them."""
 
 
 def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
@@ -24,39 +24,39 @@ def missing_topics(snapshot: Snapshot) -> Iterator[Observation]:
         if not isinstance(seen.found, TopicFacts) or seen.found.exists:
             continue
         if name in snapshot.sinks:
-            yield Observation(f"topic {name}", "does not exist", mend="eosframework apply APP")
+            yield Observation(f"topic {name}", "does not exist", fix="eosframework apply APP")
         elif name in (*snapshot.sources, *snapshot.persisted):
-            mend = f"create it, or correct the name {name} in the topology"
-            yield Observation(f"topic {name}", "does not exist", mend=mend)
+            fix = f"create it, or correct the name {name} in the topology"
+            yield Observation(f"topic {name}", "does not exist", fix=fix)
         elif name == snapshot.registry:
             yield Observation(
                 f"topic {name}",
                 "does not exist yet",
                 expected="nothing before the first start",
                 why="The first start creates it.",
-                mend="eosframework apply APP, where a worker may not create topics",
+                fix="eosframework apply APP, where a worker may not create topics",
                 severity=Severity.NOTE,
             )
 
 
 def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell of outputs whose topic a function chooses for each record."""
+    """Report outputs whose topic a function chooses for each record."""
     for part in snapshot.graph.sub_topologies:
         for name in part.dynamic_sinks:
-            yield Observation(f"output {name}", "its topics are chosen for each record")
+            yield Observation(f"output {name}", "a function chooses its topics for each record")
 
 
 def registry_compaction(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find a registry that forgets."""
+    """Find a control topic without compaction."""
     for topic, facts in snapshot.existing(snapshot.registry).items():
         policy = (facts.values or {}).get("cleanup.policy")
         if policy not in (None, "compact"):
-            mend = alter_topic(snapshot, topic, "cleanup.policy", "compact")
-            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", mend=mend)
+            fix = alter_topic(snapshot, topic, "cleanup.policy", "compact")
+            yield Observation(f"topic {topic}", f"cleanup.policy={policy}", fix=fix)
 
 
 def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find inputs and outputs that keep the last record of each key only."""
+    """Find inputs and outputs with compaction."""
     for topic, facts in snapshot.existing(*snapshot.sources, *snapshot.sinks).items():
         policy = (facts.values or {}).get("cleanup.policy") or ""
         if "compact" in policy:
@@ -64,36 +64,36 @@ def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def rows_retention(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics of rows that lose some before the database has them."""
+    """Find row topics that may delete rows before the database has them."""
     rows = {p.topic for p in snapshot.graph.persisters if p.sub_topology is not None}
     for topic, facts in snapshot.existing(*rows).items() if rows else ():
         values = facts.values or {}
         if "compact" in (values.get("cleanup.policy") or ""):
-            mend = alter_topic(snapshot, topic, "cleanup.policy", "delete")
+            fix = alter_topic(snapshot, topic, "cleanup.policy", "delete")
             found = f"cleanup.policy={values['cleanup.policy']}"
-            yield Observation(f"topic {topic}", found, mend=mend)
+            yield Observation(f"topic {topic}", found, fix=fix)
         for name in ("retention.ms", "retention.bytes"):
             limit = number_of(values, name)
             if limit is not None and limit >= 0:
-                mend = alter_topic(snapshot, topic, name, -1)
-                yield Observation(f"topic {topic}", f"{name}={limit}", mend=mend)
+                fix = alter_topic(snapshot, topic, name, -1)
+                yield Observation(f"topic {topic}", f"{name}={limit}", fix=fix)
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that refuse a full batch although no record in it is too large."""
+    """Find outputs that reject a full batch although each record fits."""
     size = int(snapshot.producer.get("batch.size", 0))
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if facts.max_message_bytes and size > facts.max_message_bytes:
             yield Observation(
                 f"topic {topic}",
                 f"max.message.bytes={facts.max_message_bytes}, batch.size={size}",
-                mend=f"remove batch.size from kafka.properties, or "
+                fix=f"remove batch.size from kafka.properties, or "
                 f"{alter_topic(snapshot, topic, 'max.message.bytes', size)}",
             )
 
 
 def record_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that take larger records than the producers do."""
+    """Find outputs that accept larger records than the producers send."""
     size = int(snapshot.producer.get("message.max.bytes", 0))
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if facts.max_message_bytes > size > 0:
@@ -104,7 +104,7 @@ def record_size(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find topics for records that failed which do not take the largest ones of the input."""
+    """Find dead-letter and retry topics that reject the largest input records."""
     for part in snapshot.graph.sub_topologies:
         sources = snapshot.existing(*(source.topic for source in part.sources))
         largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
@@ -118,7 +118,7 @@ def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
             yield Observation(
                 f"topic {topic}",
                 f"max.message.bytes={facts.max_message_bytes}, and {source} has {size}",
-                mend=alter_topic(
+                fix=alter_topic(
                     snapshot, topic, "max.message.bytes", size + DEAD_LETTER_HEADERS_BYTES
                 ),
                 severity=Severity.NOTE if facts.max_message_bytes >= size else None,
@@ -126,22 +126,22 @@ def put_aside_size(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def _put_aside(snapshot: Snapshot, part: SubTopology) -> set[str]:
-    """Return where records of a sub-topology go that fail, or wait to be tried again."""
+    """Return the dead-letter and retry topics of a sub-topology."""
     letters = {policy.topic for policy in policies_of(part) if policy.topic is not None}
     own = (it for it in snapshot.graph.repartitions if it.writer == part.name)
     return letters | {it.topic for it in own if it.retry_of is not None}
 
 
 def stamped_on_arrival(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs whose records lose their event times."""
+    """Find outputs that replace event times."""
     for topic, facts in snapshot.existing(*snapshot.sinks).items():
         if (facts.values or {}).get("message.timestamp.type") == "LogAppendTime":
-            mend = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
-            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", mend=mend)
+            fix = alter_topic(snapshot, topic, "message.timestamp.type", "CreateTime")
+            yield Observation(f"topic {topic}", "message.timestamp.type=LogAppendTime", fix=fix)
 
 
 def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs that delete what is written now, because it is about long ago."""
+    """Find outputs whose retention deletes new records because of their event times."""
     for source, times, topic, values in _written_times(snapshot):
         retention_ms = number_of(values, "retention.ms")
         if retention_ms is None or retention_ms < 0:
@@ -155,12 +155,12 @@ def retention_by_event_time(snapshot: Snapshot) -> Iterator[Observation]:
                 f"retention.ms={retention_ms}, and {source} gives records of "
                 f"{_date(times.earliest_ms)}",
                 expected=f"more than their age, {_length(age_ms)}",
-                mend=alter_topic(snapshot, topic, "retention.ms", -1),
+                fix=alter_topic(snapshot, topic, "retention.ms", -1),
             )
 
 
 def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find outputs whose brokers refuse the event times of the records that come next."""
+    """Find outputs whose brokers reject the event times of the next records."""
     now = _now_ms(snapshot)
     for source, times, topic, values in _written_times(snapshot):
         for name, distance_ms, end in (
@@ -173,20 +173,20 @@ def refused_event_times(snapshot: Snapshot) -> Iterator[Observation]:
                     f"topic {topic}",
                     f"{name}={limit_ms}, and {source} gives records of {_date(end)}",
                     expected=f"more than {_length(distance_ms)}",
-                    mend=alter_topic(snapshot, topic, name, (1 << 63) - 1),
+                    fix=alter_topic(snapshot, topic, name, (1 << 63) - 1),
                 )
 
 
 def foreign_partitioners(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find co-partitioned inputs whose keys are not where murmur2 puts them."""
+    """Find co-partitioned inputs whose keys are not in their murmur2 partitions."""
     refuses = snapshot.settings.worker.foreign_partitioner is ForeignPartitioner.REFUSE
     for one in misplaced_keys(snapshot.graph, snapshot.keys.read()):
         severity = Severity.ERROR if one.is_foreign and refuses else Severity.WARNING
-        yield Observation(f"topic {one.sample.topic}", one.found, mend=one.mend, severity=severity)
+        yield Observation(f"topic {one.sample.topic}", one.found, fix=one.mend, severity=severity)
 
 
 def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, Values]]:
-    """Yield each source's event times with each output that they are written to as they are."""
+    """Yield each source's event times with each output that preserves event times."""
     unseen: NotSeen | None = None
     for part in snapshot.graph.sub_topologies:
         sinks = snapshot.existing(*part.sink_topics) if part.sink_topics else {}
@@ -217,7 +217,7 @@ def _date(milliseconds: int) -> str:
 
 
 def _length(milliseconds: int) -> str:
-    """Return a length of time in the largest unit of which it has at least two."""
+    """Return a duration in the largest unit with a value of at least two."""
     for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
         if milliseconds >= 2 * size:
             return f"{milliseconds // size} {unit}"
@@ -229,23 +229,23 @@ CHECKS = (
         "missing-topics",
         Severity.ERROR,
         "every topic that the topology names",
-        "A worker refuses to start: brokers would create it as they please, or never.",
-        "eosframework apply APP; inputs are somebody else's to create",
+        "A worker refuses to start: brokers would create it with their defaults, or not at all.",
+        "eosframework apply APP; inputs are created by their producers",
         missing_topics,
     ),
     Check(
         "chosen-outputs",
         Severity.NOTE,
-        "the same of topics that a function chooses as of those that are named",
-        "They are not known before a record is written, so no check looks at them.",
-        "name them as outputs of the topology where that is possible",
+        "topics chosen by a function with the same settings as named ones",
+        "They are unknown before a record is written, so no check covers them.",
+        "name them as outputs of the topology where possible",
         chosen_outputs,
     ),
     Check(
         "registry-compaction",
         Severity.ERROR,
-        "cleanup.policy=compact of the registry",
-        "Deletion by age would forget which partitions were ever committed.",
+        "cleanup.policy=compact of the control topic",
+        "Deletion by age would remove the record of committed partitions.",
         f"{CHANGE_TOPIC} cleanup.policy=compact",
         registry_compaction,
     ),
@@ -261,18 +261,18 @@ CHECKS = (
     Check(
         "rows-retention",
         Severity.WARNING,
-        "retention.ms=-1 and no compaction of topics that carry rows to tables",
-        "Rows are removed before the database has them, if it is away for as long; the worker "
-        "itself removes those that it has (database.keep_rows_seconds).",
+        "retention.ms=-1 and no compaction of the row topics of table sinks",
+        "Rows are deleted before the database has them, if it is unavailable for this long; the "
+        "worker itself deletes stored rows (database.keep_rows_seconds).",
         f"{CHANGE_TOPIC} retention.ms=-1",
         rows_retention,
     ),
     Check(
         "partitioner",
         Severity.ERROR,
-        "the keys of inputs that are joined, or kept together, where murmur2 puts them",
-        "A key that two topics have in different partitions is in two tasks, so what has the same "
-        "key does not meet, without an error; a worker refuses to start unless "
+        "keys of joined or co-partitioned inputs in their murmur2 partitions",
+        "A key in different partitions of two topics belongs to two tasks, so its records do not "
+        "join, without an error; a worker refuses to start unless "
         "worker.foreign_partitioner=warn.",
         "partitioner=murmur2_random in the producers",
         foreign_partitioners,
@@ -282,7 +282,7 @@ CHECKS = (
         Severity.WARNING,
         "batch.size at or below every output's max.message.bytes",
         "librdkafka does not split a batch that a topic finds too large, so each one is aborted "
-        "and narrowed down although no record is at fault.",
+        "and bisected although every record fits.",
         "remove batch.size from kafka.properties: a worker chooses one that fits",
         batch_size,
     ),
@@ -290,16 +290,16 @@ CHECKS = (
         "record-size",
         Severity.WARNING,
         "message.max.bytes of the producers at or above every output's max.message.bytes",
-        "The producers refuse a record that the topic would take, so it goes the way of on_error.",
-        "remove message.max.bytes from kafka.properties: a worker takes it from the topics",
+        "The producers refuse a record that the topic would accept, so on_error handles it.",
+        "remove message.max.bytes from kafka.properties: a worker derives it from the topics",
         record_size,
     ),
     Check(
         "dead-letter-size",
         Severity.WARNING,
         "max.message.bytes of dead-letter and retry topics above the inputs', for the headers",
-        "A dead letter is the record as it came with further headers; where it is refused, the "
-        "worker ends at this record.",
+        "A dead letter is the original record with more headers; if it is refused, the worker "
+        "ends at this record.",
         f"{CHANGE_TOPIC} max.message.bytes=BYTES, then start the workers again",
         put_aside_size,
     ),
@@ -307,27 +307,25 @@ CHECKS = (
         "append-time",
         Severity.WARNING,
         "message.timestamp.type=CreateTime of the outputs",
-        "The broker replaces the event time by the time of writing, so whoever reads the output "
-        "takes history for now.",
+        "The broker replaces the event time by the time of writing, so consumers of the output "
+        "see old events as current.",
         f"{CHANGE_TOPIC} message.timestamp.type=CreateTime",
         stamped_on_arrival,
     ),
     Check(
         "retention-by-event-time",
         Severity.WARNING,
-        "retention.ms of the outputs longer than the age of the event times that come next",
-        "Brokers delete by the records' own time, so history that is written today is deleted "
-        "today.",
+        "retention.ms of the outputs longer than the age of the next event times",
+        "Brokers delete by the records' timestamps, so history written today is deleted today.",
         f"{CHANGE_TOPIC} retention.ms=-1",
         retention_by_event_time,
     ),
     Check(
         "refused-event-times",
         Severity.ERROR,
-        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the event "
-        "times that come next",
-        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and it goes the way of "
-        "on_error.",
+        "message.timestamp.before.max.ms and .after.max.ms of the outputs that cover the "
+        "next event times",
+        "Brokers refuse the record with INVALID_TIMESTAMP (KIP-937), and on_error handles it.",
         f"{CHANGE_TOPIC} message.timestamp.before.max.ms=9223372036854775807",
         refused_event_times,
     ),

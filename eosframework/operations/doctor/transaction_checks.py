@@ -1,4 +1,4 @@
-"""Open transactions that hold this application or its readers back."""
+"""Open transactions that block this application or its readers."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from eosframework.operations.doctor.snapshot import Snapshot
 
 
 def hanging(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find transactions that nobody will end, in the application's topics."""
+    """Find hanging transactions in the application's topics."""
     for entry in snapshot.open_transactions.read():
         if entry.health is not Health.HEALTHY:
             yield _hanging(entry)
 
 
 def hanging_offsets(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find the same where the group's offsets are kept."""
+    """Find hanging transactions in the partition with the group's offsets."""
     for entry in snapshot.open_offsets.read():
         if entry.health is not Health.HEALTHY:
             yield _hanging(entry)
 
 
 def held_back(snapshot: Snapshot) -> Iterator[Observation]:
-    """Tell how far open transactions hold readers back, and which do so for long."""
+    """Report readers blocked by open transactions, and transactions that are open for long."""
     for entry in snapshot.open_transactions.read():
-        told = entry.described
-        if entry.health is not Health.HEALTHY or told is None:
+        transaction = entry.described
+        if entry.health is not Health.HEALTHY or transaction is None:
             continue
-        open_for = told.open_for(snapshot.taken_at) or timedelta(0)
+        open_for = transaction.open_for(snapshot.taken_at) or timedelta(0)
         long = open_for.total_seconds() * 1000 > snapshot.transaction_timeout_ms
         yield Observation(
             str(entry.partition),
             f"last stable offset {entry.last_stable_offset}, end {entry.high_watermark}: "
-            f"{told.transactional_id} has a transaction open for {open_for.total_seconds():.1f} s",
-            expected=f"it ends within {told.timeout.total_seconds():g} s of its begin",
-            mend=f"eosframework txn describe {told.transactional_id}",
+            f"{transaction.transactional_id} has a transaction open for "
+            f"{open_for.total_seconds():.1f} s",
+            expected=f"it ends within {transaction.timeout.total_seconds():g} s of its begin",
+            fix=f"eosframework txn describe {transaction.transactional_id}",
             severity=Severity.WARNING if long else Severity.NOTE,
         )
 
@@ -48,7 +49,7 @@ def _hanging(entry: OpenTransaction) -> Observation:
         str(entry.partition),
         f"producer {entry.producer.producer_id}{who} has a transaction open at offset "
         f"{entry.start_offset}, and {entry.held_back} offsets wait: {entry.health.meaning}",
-        mend=remedy(entry),
+        fix=remedy(entry),
     )
 
 
@@ -57,7 +58,7 @@ CHECKS = (
         "hanging-transactions",
         Severity.ERROR,
         "every open transaction in the application's topics known to a coordinator",
-        "Nobody will end it, so read_committed readers never get further, this worker included.",
+        "Nothing ends it, so read_committed readers are blocked forever, this worker included.",
         "eosframework txn abort, as `eosframework txn hanging` prints it",
         hanging,
     ),
@@ -73,8 +74,8 @@ CHECKS = (
         "held-back",
         Severity.WARNING,
         "a last stable offset at the end of each partition, within a transaction's timeout",
-        "Readers wait for the open transaction; one that is open for longer than this "
-        "application's transactions may be delays it.",
+        "Readers wait for the open transaction; one that exceeds this application's transaction "
+        "timeout delays it.",
         "eosframework txn describe ID",
         held_back,
     ),

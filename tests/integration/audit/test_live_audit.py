@@ -110,7 +110,7 @@ def test_each_damage_beside_a_running_worker_is_named_with_its_records(
     assert sorted(d["input"] for d in of_kind["lost"]) == wanted
     assert sorted(d["input"] for d in of_kind["torn"]) == wanted
     shown = command.run("audit", str(pipeline.topology_file), "--from", place_of(copied))
-    assert (shown.exit_code, "is no input partition" in shown.error) == (1, True)
+    assert (shown.exit_code, "is not an input partition" in shown.error) == (1, True)
 
 
 def in_partition(records: list[Message], number: int) -> list[Message]:

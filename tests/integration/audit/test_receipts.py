@@ -113,7 +113,7 @@ def test_a_record_without_a_receipt_or_with_a_forged_one_is_unexpected(
     assert (faults(verdict), verdict.unexpected) == ({"duplicated": 1, "torn": 1}, 1)
     assert texts(application, verdict) == [
         "doubled[1]@6 comes from no input record",
-        "doubled[1]@7 is there, but the position behind its input in[1]@49 is not committed",
+        "doubled[1]@7 is visible, but the offset after its input in[1]@49 is not committed",
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_range_that_cannot_be_judged_is_refused_with_its_reason(
     application.write(application.outputs_of(range(10)), commit=10)
     with pytest.raises(StartRefused, match=r"nothing from 7 on was processed"):
         application.audit("7")
-    with pytest.raises(ConfigurationError, match=r"other\[0\] is no input partition; expected"):
+    with pytest.raises(ConfigurationError, match=r"other\[0\] is not an input partition; expected"):
         application.audit("other[0]@1")
     with pytest.raises(ConfigurationError, match=r"--from 4 is after --to 2023-11-14"):
         application.audit("4", "2023-11-14T22:13:20.002")

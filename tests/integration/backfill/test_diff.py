@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from eosframework.backfill.api import Backfill
 from eosframework.backfill.diff.job_diff import Diff, compare
-from eosframework.backfill.diff.record_identity import By, Comparison
-from eosframework.backfill.diff.topic_diff import How, TimeRange, compare_rows
+from eosframework.backfill.diff.record_identity import CompareBy, Comparison
+from eosframework.backfill.diff.topic_diff import DiffOptions, TimeRange, compare_rows
 from eosframework.config import DatabaseSettings, KafkaSettings, Settings
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
@@ -99,7 +99,7 @@ class Sides(TablesWorld):
             self.settings(),
             "again",
             "v2",
-            How(**how),
+            DiffOptions(**how),
             where=None,
         )
 
@@ -148,7 +148,7 @@ def test_windows_are_compared_by_key_and_window_and_what_the_range_cuts_is_told_
     spark: SparkSession,
 ) -> None:
     """Compared by key alone it was 6 of these 78 windows, the last of each key."""
-    windows = Comparison(By.LAST, Window(WindowKind.TUMBLING, 100, grace_ms=50))
+    windows = Comparison(CompareBy.LAST, Window(WindowKind.TUMBLING, 100, grace_ms=50))
     keys, starts = [f"k{n}" for n in range(6)], [100 * n for n in range(13)]
     updates: list[Written] = [
         (key, result(start, count), start + count)
@@ -166,20 +166,20 @@ def test_windows_are_compared_by_key_and_window_and_what_the_range_cuts_is_told_
         ("k", result(500, None, 5), 505),
     ]
     # The same updates in another order, which they do not have, but for one that is wrong.
-    beside = [
+    suffixed = [
         (key, result(300, 7) if (key, time) == ("k2", 302) else value, time)
         for key, value, time in sorted(updates, key=lambda record: record[0])
     ]
-    sides = rows_of(spark, live), rows_of(spark, beside)
+    sides = rows_of(spark, live), rows_of(spark, suffixed)
 
-    found = compare_rows(*sides, TimeRange(1, 1249, is_cut=True), windows, How())
+    found = compare_rows(*sides, TimeRange(1, 1249, is_cut=True), windows, DiffOptions())
     assert (found.records, found.only, found.cut) == ((78, 78), (1, 1), 2)
     [difference] = found.differences
     assert (difference.key, difference.counts) == (b"k2", (1, 1))
-    assert difference.beside is not None
-    assert difference.beside.value == result(300, 7)
+    assert difference.suffixed is not None
+    assert difference.suffixed.value == result(300, 7)
 
-    whole = compare_rows(*sides, TimeRange(), windows, How())
+    whole = compare_rows(*sides, TimeRange(), windows, DiffOptions())
     assert (whole.records, whole.only, whole.cut) == ((78, 78), (3, 3), 0)
 
 
@@ -203,7 +203,7 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     assert equal.topics[f"{name}.totals"].records == (10, 10)
     assert equal.topics[f"{name}.windows"].records == (10 * RECORDS // 100, 10 * RECORDS // 100)
     assert equal.topics[f"{name}.windows"].how.label == "last value of each key and window"
-    by_record = sides.compare(spark, by=By.RECORDS)
+    by_record = sides.compare(spark, by=CompareBy.RECORDS)
     assert by_record.is_equal
     assert by_record.topics[f"{name}.windows"].records == (RECORDS, RECORDS)
     assert equal.tables["doubled"].rows == (RECORDS, RECORDS)
@@ -214,23 +214,23 @@ def test_equal_sides_are_equal_and_each_kind_of_difference_is_found(
     sides.put("totals", 999, key="3", at=200)
     sides.flush()
     sides.see("DELETE FROM doubled_v2 WHERE n = 14")
-    found = sides.compare(spark, topics={f"{name}.totals": By.RECORDS})
+    found = sides.compare(spark, topics={f"{name}.totals": CompareBy.RECORDS})
     assert not found.is_equal
     doubled = found.topics[f"{name}.doubled"]
     assert doubled.only == (1, 1)
     assert [(d.key, d.counts) for d in doubled.differences] == [(b"4", (2, 1)), (b"100", (0, 1))]
     assert doubled.differences[0].live is not None
     assert doubled.differences[0].live.offset < RECORDS
-    assert doubled.differences[1].beside is not None
-    assert doubled.differences[1].beside.value == b'{"n":-1}'
+    assert doubled.differences[1].suffixed is not None
+    assert doubled.differences[1].suffixed.value == b'{"n":-1}'
     assert found.topics[f"{name}.totals"].only == (1, 0)
     assert found.tables["doubled"].only == (1, 0)
     assert found.tables["doubled"].examples[0] == [{"n": 14}]
 
-    last = sides.compare(spark, by=By.LAST, limit=1)
+    last = sides.compare(spark, by=CompareBy.LAST, limit=1)
     assert last.topics[f"{name}.totals"].only == (1, 1)
     [difference] = last.topics[f"{name}.totals"].differences
     assert difference.key == b"3"
     assert difference.live is not None
-    assert difference.beside is not None
-    assert (difference.live.value, difference.beside.value) == (b"999", b"50")
+    assert difference.suffixed is not None
+    assert (difference.live.value, difference.suffixed.value) == (b"999", b"50")

@@ -231,7 +231,7 @@ def test_what_cannot_be_read_at_all_is_refused_before_any_row(
     with pytest.raises(ConfigurationError, match=r"cannot read .* as parquet: \[FAILED_READ_FILE"):
         pin(spark, "parquet", [str(tmp_path)], {})
     (tmp_path / "a.csv").write_text("carrier,day\nUA,1\n")
-    with pytest.raises(ConfigurationError, match=r"a\.csv as json: no column is in them"):
+    with pytest.raises(ConfigurationError, match=r"a\.csv as json: they have no columns"):
         pin(spark, "json", [str(tmp_path / "a.csv")], {})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eosframework.backfill.api import Backfill
-from eosframework.backfill.job.job_state import JobState
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError, StartRefused
 from tests.conftest import KafkaService

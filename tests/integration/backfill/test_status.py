@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from eosframework.application.control_topic import ControlTopic
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, task_key
-from eosframework.backfill.job.job_state import to_entries
+from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress, task_key, to_entries
 from eosframework.config import KafkaSettings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.conftest import KafkaService

@@ -121,9 +121,9 @@ def test_a_row_that_is_refused_ends_the_job_with_its_record_and_mended_it_goes_o
     feed(world, 2000)
     with pytest.raises(Py4JJavaError) as failed:
         carry(world, spark)
-    told = failure_of(failed.value)
-    assert isinstance(told, RunError)
-    assert "table numbers refuses the row of record" in str(told)
+    encoded = failure_of(failed.value)
+    assert isinstance(encoded, RunError)
+    assert "table numbers refuses the row of record" in str(encoded)
     assert world.count("numbers") < 2000
     world.see("ALTER TABLE numbers DROP CONSTRAINT numbers_n_check")
     carry(world, spark)

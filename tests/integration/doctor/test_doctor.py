@@ -181,7 +181,7 @@ def test_what_is_configured_badly_is_found_and_nothing_is_created_by_looking(
         }.items()
     )
     assert "transaction.max.timeout.ms=20000" in found["longest-transaction"][0]["found"]
-    assert found["session-limits"][0]["mend"] == "--set worker.session_timeout_seconds=30"
+    assert found["session-limits"][0]["fix"] == "--set worker.session_timeout_seconds=30"
     unseen = {finding["about"] for finding in found["not-checked"]}
     assert {"permissions on transactional ids", "consumer group ill"} <= unseen
 
@@ -222,7 +222,7 @@ def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(unwell: Pa
     (finding,) = unwell.findings()["hanging-transactions"]
     assert finding["severity"] == "error"
     assert finding["about"] == f"{unwell.topic('in')}[0]"
-    command = finding["mend"].split()
+    command = finding["fix"].split()
     assert command[:3] == ["eosframework", "txn", "abort"]
     assert unwell.folder.run(*command[1:], "--yes").exit_code == 0
     assert "hanging-transactions" not in unwell.findings()
@@ -246,7 +246,7 @@ def test_missing_permissions_are_found_by_name_without_writing_anything(unwell: 
     assert missing[f"Group {unwell.name}"]["found"] == "Read is not allowed"
     assert (
         f"--operation Write --topic {unwell.topic('out')}"
-        in (missing[f"Topic {unwell.topic('out')}"]["mend"])
+        in (missing[f"Topic {unwell.topic('out')}"]["fix"])
     )
     (lacking,) = found["transactional-id-acls"]
     assert (lacking["severity"], lacking["found"]) == ("error", "Write is not allowed")
@@ -267,7 +267,7 @@ def test_what_this_principal_may_not_see_is_a_finding_and_never_passed(unwell: P
     finally:
         allow_again(unwell.cluster, ResourceType.BROKER, "kafka-cluster")
         allow_again(unwell.cluster, ResourceType.TRANSACTIONAL_ID, "*")
-    reasons = {finding["about"]: finding["mend"] for finding in found["not-checked"]}
+    reasons = {finding["about"]: finding["fix"] for finding in found["not-checked"]}
     assert "grant DescribeConfigs" in reasons["settings of the brokers"]
     assert "Describe on the cluster" in reasons["the controller's clock"]
     assert "Describe on TransactionalId" in reasons["transactional ids"]

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from eosframework.backfill.executor.attempt import Attempt
-from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.executor.chunk import Run
 from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
@@ -98,8 +98,8 @@ class World:
         self.compiled = compile_part(resolve((app or topology()).loaded()).sub_topologies[0])
         self.unread = False
 
-    def equipment(self, **changes: Any) -> Equipment:
-        equipment = Equipment(
+    def context(self, **changes: Any) -> AttemptContext:
+        context = AttemptContext(
             identity=TransactionalId.backfill("app", f"job.{PART}", 0),
             compiled=self.compiled,
             settings=self.settings,
@@ -110,16 +110,14 @@ class World:
             log=self.log,
             holds_records=lambda ranges: self.unread,
         )
-        return replace(equipment, **changes)
+        return replace(context, **changes)
 
     def rows(self, first: int = 0, last: int | None = None, size: int = 5) -> list[Run]:
         messages = self.broker.inputs[P0][first : self.end if last is None else last]
         return [(P0, messages[at : at + size]) for at in range(0, len(messages), size)]
 
     def run(self, number: int = 0, rows: list[Run] | None = None, **changes: Any) -> TaskProgress:
-        attempt = Attempt(
-            self.equipment(**changes), number, clock=self.clock, sleep=self.clock.sleep
-        )
+        attempt = Attempt(self.context(**changes), number, clock=self.clock, sleep=self.clock.sleep)
         return attempt.run(lambda _: iter(self.rows() if rows is None else rows))
 
     def numbers(self, topic: str = "out") -> list[int]:

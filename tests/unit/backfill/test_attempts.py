@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eosframework.backfill.executor.outcomes import Step, own_progress, step_after
+from eosframework.backfill.executor.ownership import Step, own_progress, step_after
 from eosframework.errors import (
     ClusterUnreachable,
     DataRejected,
@@ -61,7 +61,7 @@ def test_progress_of_another_attempt_ends_this_one() -> None:
 
 
 def test_progress_that_is_gone_ends_the_attempt() -> None:
-    with pytest.raises(RunError, match="is gone from the registry"):
+    with pytest.raises(RunError, match="is missing in the control topic"):
         own_progress(None, progress(attempt="own"), "own", "t")
 
 
@@ -213,7 +213,7 @@ def test_an_attempt_whose_brokers_stay_away_gives_up() -> None:
     world = World()
     world.broker.commit_faults = [(None, True), (OutcomeUnknown("x"), False)]
     world.broker.recycle_faults = [Retriable("away")] * 1000
-    with pytest.raises(ClusterUnreachable, match="were away for 120 s"):
+    with pytest.raises(ClusterUnreachable, match="were unavailable for 120 s"):
         world.run()
     assert 120 <= world.clock.now < 130
 

@@ -21,9 +21,10 @@ from eosframework.backfill.job.job_entry import (
     TaskProgress,
     cutover_key,
     ends_key,
+    from_entries,
     task_key,
+    to_entries,
 )
-from eosframework.backfill.job.job_state import from_entries, to_entries
 from eosframework.backfill.job.request import FileRequest, Request, request_differences
 from eosframework.errors import ConfigurationError
 from eosframework.records import TopicPartition
@@ -139,11 +140,11 @@ def test_a_source_of_files_is_read_with_its_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("raw", "is no source"),
+        ("raw", "is not a source"),
         ("raw=xml:a", "expected TOPIC=FORMAT:PATH"),
-        ("raw=csv:", "is no source"),
-        ("raw=csv:a;kee=id", "'kee' is no setting"),
-        ("raw=csv:a;key", "is no NAME=VALUE"),
+        ("raw=csv:", "is not a source"),
+        ("raw=csv:a;kee=id", "'kee' is not a setting"),
+        ("raw=csv:a;key", "is not NAME=VALUE"),
     ],
 )
 def test_a_source_that_is_none_is_refused(text: str, named: str) -> None:

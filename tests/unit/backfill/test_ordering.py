@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eosframework.backfill.spark.ordering import Places
+from eosframework.backfill.spark.ordering import SortKeys
 from eosframework.backfill.spark.spark_rows import WRITER_HEADER
 from eosframework.processing.input_queues import Pending, TimestampQueue
 from eosframework.records import TopicPartition
@@ -41,9 +41,9 @@ def live_order(found: Lanes, limit: int) -> list[tuple[str, int]]:
 
 @given(lanes, st.integers(1, 4))
 def test_sorted_by_place_records_are_in_the_order_of_a_live_task(found: Lanes, limit: int) -> None:
-    places = Places(graph_of("app", {"part": (sorted(found), [])}), "part")
+    sort_keys = SortKeys(graph_of("app", {"part": (sorted(found), [])}), "part")
     keys = [
-        (places.of(message)[0], topic, message.offset())
+        (sort_keys.of(message)[0], topic, message.offset())
         for topic, times in found.items()
         for message in sent(topic, times)
     ]
@@ -52,11 +52,11 @@ def test_sorted_by_place_records_are_in_the_order_of_a_live_task(found: Lanes, l
 
 def test_each_writer_of_an_own_topic_has_a_largest_time_of_its_own() -> None:
     graph = graph_of("app", {"first": (["in"], ["own"]), "second": (["own"], [])})
-    places = Places(graph, "second")
+    sort_keys = SortKeys(graph, "second")
     written = [("first/0", 10), ("first/0", 90), ("first/1", 20), ("first/0", 50), ("first/1", 5)]
 
     found = [
-        places.of(Sent("own", b"", None, time, offset, [(WRITER_HEADER, writer.encode())]))
+        sort_keys.of(Sent("own", b"", None, time, offset, [(WRITER_HEADER, writer.encode())]))
         for offset, (writer, time) in enumerate(written)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eosframework.backfill.diff.job_diff import Diff
-from eosframework.backfill.diff.record_identity import By, Comparison
+from eosframework.backfill.diff.record_identity import CompareBy, Comparison
 from eosframework.backfill.diff.topic_diff import ComparedTopics, Place, TimeRange, TopicDifference
 from eosframework.backfill.job.job_entry import Job
 from eosframework.cli.backfill_diff import _lines, _report, _topics_by
@@ -71,7 +71,7 @@ def test_the_report_has_everything_as_data() -> None:
 
 
 def test_windows_that_the_range_cuts_are_told_and_no_difference() -> None:
-    comparison = Comparison(By.LAST, Window(WindowKind.TUMBLING, 100))
+    comparison = Comparison(CompareBy.LAST, Window(WindowKind.TUMBLING, 100))
     found = diff(ComparedTopics((78, 77), (0, 0), (), comparison, 1), {})
     assert found.is_equal
     assert list(_lines(found))[1] == (
@@ -88,7 +88,7 @@ def test_a_comparison_of_nothing_says_so() -> None:
 
 
 def test_how_topics_are_compared_is_read_or_refused() -> None:
-    assert _topics_by(["a.b=last", "c=records"]) == {"a.b": By.LAST, "c": By.RECORDS}
+    assert _topics_by(["a.b=last", "c=records"]) == {"a.b": CompareBy.LAST, "c": CompareBy.RECORDS}
     for text in ("a", "=last", "a=first"):
         with pytest.raises(ConfigurationError, match="is not TOPIC=HOW with records or last"):
             _topics_by([text])

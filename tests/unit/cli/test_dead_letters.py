@@ -12,7 +12,7 @@ from eosframework.cli import main
     [
         ((), "--all"),
         (("--all", "--topic", "dead"), "--all"),
-        (("--offsets", "dead@7"), "names no dead letter"),
+        (("--offsets", "dead@7"), "is not a place of dead letters"),
         (("--since", "yesterday"), "ISO 8601"),
     ],
 )

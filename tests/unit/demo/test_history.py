@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from eosframework.demo.history.archive import Flights, Span, flight, flights_of
-from eosframework.demo.history.verdict import Comparison, compare, counts
+from eosframework.demo.history.world import Comparison, compare, counts
 
 
 def day(month: int, number: int) -> datetime:

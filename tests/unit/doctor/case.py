@@ -19,4 +19,4 @@ class Case:
     severity: Severity
     cluster: Callable[[], Snapshot]
     found: str
-    mend: str
+    fix: str

@@ -103,9 +103,6 @@ def snapshot(settings: Settings | None = None, **changes: Any) -> Snapshot:
         taken_at=NOW,
         graph=GRAPH,
         settings=settings,
-        sources=("orders",),
-        sinks=("large",),
-        registry="shop.registry",
         topics={name: Seen(found) for name, found in TOPICS.items()},
         brokers=Seen(dict.fromkeys((1, 2, 3), BROKER_VALUES)),
         producer=effective_producer(
@@ -162,21 +159,20 @@ def with_tables(name: str = "shop.kept.rows", **changes: Any) -> Snapshot:
         Persister("paid", "payments", JSON, JSON, (), Policy.FAIL),
         Persister("kept", "shop.kept.rows", JSON, JSON, (), Policy.FAIL, "big"),
     )
+    with_rows = graph_of("shop", {"big": (["orders"], ["large", "shop.kept.rows"])})
     rows = topic(retention_ms="-1", retention_bytes="-1")
     kept = {"payments": topic(), "shop.kept.rows": rows}
     kept[name] = replace(kept[name], **changes)
     return snapshot(
-        graph=replace(GRAPH, persisters=persisters),
+        graph=replace(with_rows, persisters=persisters),
         topics={topic: Seen(known) for topic, known in {**TOPICS, **kept}.items()},
-        sinks=("large", "shop.kept.rows"),
-        persisted=("payments", "shop.kept.rows"),
         tables_group=Seen(GroupFacts(("eosframework-consumer",), EVERYTHING)),
     )
 
 
 def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
     partition = TopicPartition(place, 0)
-    told = TransactionDescription(
+    answers = TransactionDescription(
         "other-late-0",
         State.ONGOING,
         9,
@@ -191,7 +187,7 @@ def open_in(place: str, health: Health, seconds: float = 5) -> OpenTransaction:
         12,
         12,
         20,
-        None if health is Health.UNKNOWN else told,
+        None if health is Health.UNKNOWN else answers,
         health,
     )
 

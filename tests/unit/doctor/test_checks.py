@@ -42,7 +42,7 @@ def test_a_check_finds_what_is_amiss_and_says_what_mends_it(case: Case) -> None:
     (finding,) = findings_of(case.cluster(), case.check)
     assert finding.severity is case.severity
     assert case.found in finding.found
-    assert case.mend in finding.mend
+    assert case.fix in finding.fix
     assert all((finding.about, finding.expected, finding.why))
 
 
@@ -108,7 +108,7 @@ def test_at_least_once_needs_neither_verification_nor_transactional_ids() -> Non
 def test_a_topic_that_may_not_be_described_is_a_finding() -> None:
     hidden = with_topic("large", Unseen("topic large", "grant Describe on topic 'large'"))
     (finding,) = findings_of(hidden, "not-checked")
-    assert (finding.about, finding.mend) == ("topic large", "grant Describe on topic 'large'")
+    assert (finding.about, finding.fix) == ("topic large", "grant Describe on topic 'large'")
 
 
 def test_what_was_found_before_a_part_that_was_not_seen_is_kept() -> None:

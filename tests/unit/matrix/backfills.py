@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from eosframework.backfill.executor.attempt import Attempt
-from eosframework.backfill.executor.attempt_context import Equipment
+from eosframework.backfill.executor.attempt_context import AttemptContext
 from eosframework.backfill.job.job_entry import TaskProgress, task_key
 from eosframework.config import BackfillSettings, Settings
 from eosframework.errors import ClusterUnreachable, EosError
@@ -113,7 +113,7 @@ class Job:
         restoring = Restoration(
             PlannedChangelogs(log, faults), float("inf"), lambda: log.now, lambda: log.now
         )
-        equipment = Equipment(
+        context = AttemptContext(
             identity=TransactionalId.backfill("counts", f"job.{part.name}", 0),
             compiled=compiled(),
             settings=self.settings,
@@ -126,7 +126,7 @@ class Job:
             state=LocalState(Machine(faults), {part.name: identities}, {part.name: 1}, restoring),
         )
         number, self.attempts = self.attempts, self.attempts + 1
-        attempt = Attempt(equipment, number, clock=lambda: log.now, sleep=self._sleep)
+        attempt = Attempt(context, number, clock=lambda: log.now, sleep=self._sleep)
         return attempt.run(lambda starts: self._rows(starts, faults))
 
     def overtake(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eosframework import Topology, dead_letter
-from eosframework.backfill.spark.ordering import Places
+from eosframework.backfill.spark.ordering import SortKeys
 from eosframework.processing.codegen.compiler import compile_part, compile_source
 from eosframework.processing.event_times import event_time
 from eosframework.processing.failures.failures import FailureHandler
@@ -64,7 +64,7 @@ def test_who_orders_records_by_time_judges_alike() -> None:
     [refused] = json_messages({"at": FAR_MS})
     assert event_time(part.sources[0], refused) == 1000
     assert limited().time_of(refused) == 1000
-    assert Places(graph, part.name).of(refused) == (1000, None)
+    assert SortKeys(graph, part.name).of(refused) == (1000, None)
 
 
 def test_files_of_a_backfill_are_trusted_and_so_is_everything_without_a_limit() -> None:

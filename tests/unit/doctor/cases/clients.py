@@ -95,5 +95,5 @@ CASES = [
         "took 12.0 s",
         "NTP",
     ),
-    Case("readers", N, snapshot, "do not tell the isolation.level", "read_committed"),
+    Case("readers", N, snapshot, "do not report the isolation.level", "read_committed"),
 ]

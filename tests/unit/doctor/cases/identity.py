@@ -95,7 +95,6 @@ CASES = [
         lambda: replace(
             with_topic("large", topic(4)),
             graph=graph_of("shop", {"big": (["orders", "large"], [])}),
-            sources=("orders", "large"),
             facts=Seen(facts()),
         ),
         "large=4, orders=2",
@@ -105,7 +104,7 @@ CASES = [
         "foreign-ids",
         W,
         lambda: snapshot(ids=Seen((TransactionListing("shop-Other", State.EMPTY, 7, 1),))),
-        "no id of eosframework's",
+        "not an id of eosframework",
         "eosframework txn describe shop-Other",
     ),
     Case(

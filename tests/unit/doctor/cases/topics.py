@@ -123,7 +123,7 @@ CASES = [
                 ),
             )
         ),
-        "chosen for each record",
+        "for each record",
         "name them",
     ),
     Case(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eosframework.errors import ConfigurationError
-from eosframework.operations.dead_letters import Choice, Letter, LetterPlace, moment_of
+from eosframework.operations.dead_letters import Choice, DeadLetter, DeadLetterPlace, moment_of
 from eosframework.processing.failures.failures import Site, dead_letter
 from eosframework.records import TopicPartition
 from tests.unit.processing.messages import DEAD, Sent
@@ -41,8 +41,8 @@ class Lying:
         return self._headers
 
 
-def letter_of(record: Sent, at_ms: int = 5000, offset: int = 7) -> Letter:
-    letter = Letter.parse(Lying(record, at_ms, offset))
+def letter_of(record: Sent, at_ms: int = 5000, offset: int = 7) -> DeadLetter:
+    letter = DeadLetter.parse(Lying(record, at_ms, offset))
     assert letter is not None
     return letter
 
@@ -89,7 +89,7 @@ def test_the_receipt_of_the_application_does_not_come_back() -> None:
 
 
 def test_a_record_that_is_no_letter_is_none() -> None:
-    assert Letter.parse(RECORD) is None
+    assert DeadLetter.parse(RECORD) is None
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_record_that_is_no_letter_is_none() -> None:
         (Choice(error="yes"), False),
         (Choice(since_ms=5000), True),
         (Choice(since_ms=5001), False),
-        (Choice(places=(LetterPlace.parse("dead[1]@7"),)), True),
-        (Choice(places=(LetterPlace.parse("dead[1]@5-6"),)), False),
-        (Choice(places=(LetterPlace.parse("dead[0]@7"), LetterPlace.parse("dead[1]@5-9"))), True),
+        (Choice(places=(DeadLetterPlace.parse("dead[1]@7"),)), True),
+        (Choice(places=(DeadLetterPlace.parse("dead[1]@5-6"),)), False),
+        (Choice(places=tuple(map(DeadLetterPlace.parse, ("dead[0]@7", "dead[1]@5-9")))), True),
         (Choice(error="no", since_ms=6000), False),
     ],
 )
@@ -114,8 +114,8 @@ def test_a_choice_takes_what_all_of_it_holds_for(choice: Choice, takes: bool) ->
 
 @pytest.mark.parametrize("text", ["", "dead", "dead[0]", "dead[0]@x", "dead[0]@9-3", "7"])
 def test_a_place_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="names no dead letter"):
-        LetterPlace.parse(text)
+    with pytest.raises(ConfigurationError, match="is not a place of dead letters"):
+        DeadLetterPlace.parse(text)
 
 
 def test_a_time_without_a_zone_is_utc() -> None:

@@ -1,13 +1,13 @@
-"""From where to where an audit looks, as a user says it."""
+"""The scope of an audit, parsed from `--from` and `--to`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from eosframework.errors import ConfigurationError
+from eosframework.operations.moments import moment_ms
 from eosframework.records import TopicPartition
 
 BEGINNING, END = "beginning", "end"
@@ -17,13 +17,13 @@ _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)\[(?P<partition>\d+)\]@(?P<offse
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a range of input records; without any of the optional parts, the log's own.
+    """One end of a range of input records; without optional parts, the end of the log itself.
 
     Args:
-        text: as the user wrote it.
-        moment: in milliseconds since the epoch: at the first record that is not older.
+        text: the user's argument.
+        moment: milliseconds since the epoch: at the first record that is not older.
         offset: in every input partition.
-        places: an offset for each of some partitions; the others are not bounded.
+        places: offsets by partition; other partitions are unbounded.
     """
 
     text: str
@@ -33,10 +33,10 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str) -> Bound:
-        """Read a bound: beginning, end, a time in ISO 8601, an offset, or places.
+        """Parse a bound: beginning, end, a time in ISO 8601, an offset, or places.
 
         Raises:
-            ConfigurationError: it is none of these.
+            ConfigurationError: the text is none of these.
         """
         text = text.strip()
         if text in (BEGINNING, END):
@@ -50,24 +50,21 @@ class Bound:
         if all(matches) and len(places) == len(matches):
             return cls(text, places=places)
         try:
-            moment = datetime.fromisoformat(text)
+            return cls(text, moment=moment_ms(text))
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is no end of a range; expected {BEGINNING}, {END}, a time "
+                f"{text!r} is not a bound; expected {BEGINNING}, {END}, a time "
                 f"(2026-01-31T12:00:00Z, without a zone UTC), an offset for every input partition "
                 f"(1200), or TOPIC[PARTITION]@OFFSET, each partition once, separated by commas"
             ) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return cls(text, moment=max(round(moment.timestamp() * 1000), 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The input records that are judged: from `start` on, up to before `end`.
+    """The input records to judge: from `start` to before `end`.
 
     Raises:
-        ConfigurationError: it ends before it begins.
+        ConfigurationError: the range ends before it begins.
     """
 
     start: Bound = Bound(BEGINNING)
@@ -79,7 +76,7 @@ class Scope:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is everything that was processed."""
+        """True if the scope covers all processed records."""
         return self.start.text == BEGINNING and self.end.text == END
 
     def backwards(self, where: str) -> ConfigurationError:

@@ -1,4 +1,4 @@
-"""What makes two records the same, as 16 bytes."""
+"""Record identity: a digest of 16 bytes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ _HEADER_LENGTHS = struct.Struct("<ii")
 def digest_of(
     topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Any
 ) -> bytes:
-    """Return the digest of a record: the same exactly if all of its parts are.
+    """Return the digest of a record; equal for records with equal parts.
 
-    The text of a dead letter's error counts for nothing, for it may name an object by its address;
-    nor does the time when it failed.
-    Nor does a receipt: functions do not tell it.
+    Left out are a dead letter's error text, which may contain an object's address, the time of its
+    failure, and receipts, which functions do not produce.
 
     Args:
-        topic: where it is.
+        topic: the record's topic.
         key: encoded.
         value: encoded.
         timestamp: milliseconds since the epoch.
-        headers: as a producer takes them or a consumer gives them; None and none are the same.
+        headers: in the form of a producer or a consumer; None equals no headers.
     """
     name = topic.encode()
     lengths = _LENGTHS.pack(

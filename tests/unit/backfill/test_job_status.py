@@ -7,10 +7,9 @@ from collections.abc import Callable
 from rich.console import Console
 
 from eosframework import Record, Topology
-from eosframework.backfill.job.job_entry import Job, OffsetRange, TaskProgress
-from eosframework.backfill.job.job_state import JobState
-from eosframework.backfill.job.job_status import Watching
-from eosframework.backfill.job.progress_display import Shown, drawn, headline
+from eosframework.backfill.job.job_entry import Job, JobState, OffsetRange, TaskProgress
+from eosframework.backfill.job.job_status import StatusTracker
+from eosframework.backfill.job.progress_display import ProgressDisplay, drawn, headline
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.resolve.resolve import resolve
 
@@ -60,14 +59,14 @@ def task(
     )
 
 
-def running(records: int, at: float) -> JobState:
+def attempt_run(records: int, at: float) -> JobState:
     """The first task of the first stage after so many of its records; the second has not begun."""
     position = f"flights.raw/0={100 + records}"
     return JobState(JOB, tasks={(FIRST, 0): task(records, at=at, position=position)})
 
 
 def test_offsets_of_a_kafka_range_tell_how_far_a_stage_is() -> None:
-    status = Watching(GRAPH).look(running(400, 10), STARTED + 10)
+    status = StatusTracker(GRAPH).look(attempt_run(400, 10), STARTED + 10)
     first, second = status.stages
     assert (first.name, first.done, first.total, first.complete) == (FIRST, 400, 2000, False)
     assert (first.tasks[0].done, first.tasks[0].total) == (400, 1000)
@@ -77,16 +76,16 @@ def test_offsets_of_a_kafka_range_tell_how_far_a_stage_is() -> None:
 
 
 def test_the_first_look_takes_the_rate_since_the_start() -> None:
-    first = Watching(GRAPH).look(running(400, 10), STARTED + 12).stages[0]
+    first = StatusTracker(GRAPH).look(attempt_run(400, 10), STARTED + 12).stages[0]
     assert first.per_second == 40
     assert first.seconds_left == 40
 
 
 def test_later_looks_take_the_rate_of_the_last_minute() -> None:
-    watching = Watching(GRAPH)
-    watching.look(running(100, 10), STARTED + 10)
+    watching = StatusTracker(GRAPH)
+    watching.look(attempt_run(100, 10), STARTED + 10)
     for second in range(11, 100):
-        status = watching.look(running(100 + (second - 10) * 5, second), STARTED + second)
+        status = watching.look(attempt_run(100 + (second - 10) * 5, second), STARTED + second)
     first = status.stages[0]
     assert first.per_second is not None
     assert round(first.per_second, 3) == 5
@@ -95,7 +94,7 @@ def test_later_looks_take_the_rate_of_the_last_minute() -> None:
 
 
 def test_of_a_job_that_stands_still_no_rate_is_claimed() -> None:
-    first = Watching(GRAPH).look(running(400, 10), STARTED + 3600).stages[0]
+    first = StatusTracker(GRAPH).look(attempt_run(400, 10), STARTED + 3600).stages[0]
     assert (first.per_second, first.seconds_left) == (None, None)
 
 
@@ -108,7 +107,7 @@ def test_what_is_complete_is_said_to_be_whatever_markers_took_offsets() -> None:
             for number in range(2)
         },
     )
-    status = Watching(GRAPH).look(state, STARTED + 60)
+    status = StatusTracker(GRAPH).look(state, STARTED + 60)
     assert status.complete
     assert (status.stages[0].done, status.stages[0].total) == (2000, 2000)
     assert headline(status).endswith(": complete")
@@ -116,7 +115,7 @@ def test_what_is_complete_is_said_to_be_whatever_markers_took_offsets() -> None:
 
 def test_a_job_of_another_topology_is_not_said_to_be_complete() -> None:
     other = JOB.model_copy(update={"ranges": {}, "own_starts": {}})
-    assert not Watching(GRAPH).look(JobState(other), STARTED).complete
+    assert not StatusTracker(GRAPH).look(JobState(other), STARTED).complete
 
 
 def text_of(show: Callable[[Console], object]) -> str:
@@ -131,7 +130,7 @@ def test_people_read_stages_tasks_and_what_went_wrong() -> None:
         (FIRST, 0): task(1000, at=20, complete=True),
         (FIRST, 1): task(500, at=20, position="flights.raw/1=500", late=7),
     }
-    status = Watching(GRAPH).look(JobState(JOB, tasks=tasks), STARTED + 20)
+    status = StatusTracker(GRAPH).look(JobState(JOB, tasks=tasks), STARTED + 20)
     text = text_of(lambda console: console.print(drawn(status)))
     assert "job january of flights" in text
     assert "not complete" in text
@@ -146,5 +145,5 @@ def test_snapshots_can_be_shown_where_there_is_no_terminal() -> None:
 
 
 def _through(console: Console) -> None:
-    with Shown(GRAPH, console) as shown:
-        assert not shown.update(running(100, 10)).complete
+    with ProgressDisplay(GRAPH, console) as on_progress:
+        assert not on_progress.update(attempt_run(100, 10)).complete

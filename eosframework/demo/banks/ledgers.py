@@ -1,4 +1,4 @@
-"""What became of every transfer, by the ledgers of both banks when nothing is on its way."""
+"""The final check of all transfers, by the ledgers of both banks, with none in transit."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Ledgers:
 
     Args:
         accounts: balances by account.
-        debits: what left it, in the order in which it did.
-        credits: what arrived, in the order in which it did.
+        debits: outgoing transfers, in order.
+        credits: incoming transfers, in order.
     """
 
     accounts: Mapping[str, int]
@@ -34,18 +34,16 @@ class Ledgers:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the ledgers of two banks fit together.
+    """The comparison of the ledgers of two banks.
 
     Args:
-        transfers: how many were debited.
-        lost: ids that were debited and not credited, or of which a teller was told that they are
-            made and no ledger knows.
-        duplicated: ids that were credited more than once.
-        invented: ids that were credited otherwise than they were debited, if they were at all.
+        transfers: number of debited transfers.
+        lost: ids debited and not credited, or confirmed to a teller and in no ledger.
+        duplicated: ids credited more than once.
+        invented: ids credited without an equal debit.
         reordered: accounts whose transfers were credited in another order than debited.
-        misbooked: accounts that have another balance than their opening one, the debits and the
-            credits make.
-        money: in both banks.
+        misbooked: accounts whose balance differs from opening balance, debits and credits.
+        money: total of both banks.
     """
 
     transfers: int
@@ -58,11 +56,11 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Whether each transfer took effect once, and in order."""
+        """True if each transfer took effect once, and in order."""
         return not any(names for names in self.wrong().values())
 
     def wrong(self) -> dict[str, Sequence[str]]:
-        """Return what is wrong, by kind."""
+        """Return the faults by kind."""
         return {
             "lost": self.lost,
             "duplicated": self.duplicated,
@@ -79,8 +77,8 @@ def judge(
 
     Args:
         banks: both.
-        opening: balances of all accounts of both in the beginning.
-        confirmed: ids of which a teller was told that they are made.
+        opening: opening balances of all accounts of both.
+        confirmed: ids confirmed to a teller.
     """
     debited = {entry.id: entry for bank in banks for entry in bank.debits}
     credited = Counter(entry.id for bank in banks for entry in bank.credits)
@@ -102,7 +100,7 @@ def judge(
 
 
 def _reordered(sender: Ledgers, receiver: Ledgers) -> list[str]:
-    """Return the accounts whose transfers were turned round on their way."""
+    """Return the accounts whose transfers changed order in transit."""
     place = {entry.id: number for number, entry in enumerate(sender.debits)}
     arrived: dict[str, list[int]] = defaultdict(list)
     for entry in receiver.credits:

@@ -1,12 +1,12 @@
-"""Which part of each input partition is judged, and whether by receipts or by functions.
+"""The judged part of each input partition, divided between receipts and functions.
 
           first        start        since          end       position
 ├───────────┼────────────┼────────────┼─────────────┼───────────┤
  not in the    not judged   functions    receipts     not judged
  log any more
 
-Where functions cannot judge, as where tasks remember, the range begins where receipts do: from
-`wanted` to `start` it was processed without them, and nothing can judge it.
+Where functions cannot judge, as for stateful tasks, the range begins where receipts begin: the
+input from `wanted` to `start` was processed without receipts and cannot be judged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from eosframework.errors import ConfigurationError, StartRefused
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import Logs, Positions
-from eosframework.operations.audit.book import Span
-from eosframework.operations.audit.bounds import BEGINNING, END, Bound, Scope
+from eosframework.operations.audit.audit_scope import BEGINNING, END, Bound, Scope
+from eosframework.operations.audit.receipt_books import Span
 from eosframework.processing.transaction.offset_metadata import Progress
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
@@ -26,14 +26,14 @@ from eosframework.records import Position, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What is judged of one input partition.
+    """The judged part of one input partition.
 
     Args:
         first: first offset in the log.
-        wanted: offset of the first record that the scope has.
-        start: offset of the first record that is judged.
-        end: offset behind the last one; at most that of `committed`.
-        series: the numbering of its outputs that receipts judge by; None: functions judge.
+        wanted: offset of the first record in the scope.
+        start: offset of the first judged record.
+        end: offset after the last judged record; at most that of `committed`.
+        series: the numbering of outputs that receipts judge by; None: functions judge.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Portion:
 
     @property
     def since(self) -> int:
-        """Where receipts begin to judge; `end` where they do not."""
+        """First offset judged by receipts; `end` if functions judge all of it."""
         if self.series is None:
             return self.end
         return min(max(self.series.since, self.start), self.end)
@@ -53,13 +53,13 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Portions:
-    """What is judged, by input partition.
+    """The judged input, by partition.
 
     Args:
-        receipts: whether these may judge.
+        receipts: receipts may judge.
         remembered: topics whose records functions cannot judge.
         firsts: the first offset in the log of every input partition.
-        by_partition: those that have a committed position.
+        by_partition: the input partitions with a committed offset.
     """
 
     scope: Scope
@@ -70,12 +70,12 @@ class Portions:
 
     @property
     def derived(self) -> Ranges:
-        """What functions judge."""
+        """Ranges judged by functions."""
         return {p: (portion.start, portion.since) for p, portion in self.by_partition.items()}
 
     @property
     def left_out(self) -> Ranges:
-        """What the scope has and nothing can judge."""
+        """Ranges of the scope that cannot be judged."""
         return {
             p: (portion.wanted, portion.start)
             for p, portion in self.by_partition.items()
@@ -84,19 +84,19 @@ class Portions:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that was processed is judged."""
+        """True if all processed records are judged."""
         return self.scope.is_whole and not self.left_out
 
     @property
     def share(self) -> float:
-        """How much of the scope is judged, by offsets; 1 where the scope has nothing."""
+        """Judged share of the scope by offsets, from 0 to 1; 1 for an empty scope."""
         portions = self.by_partition.values()
         wanted = sum(portion.end - portion.wanted for portion in portions)
         return sum(portion.end - portion.start for portion in portions) / wanted if wanted else 1.0
 
     @property
     def receipted(self) -> Ranges:
-        """What receipts judge."""
+        """Ranges judged by receipts."""
         return {
             p: (portion.since, portion.end)
             for p, portion in self.by_partition.items()
@@ -105,7 +105,7 @@ class Portions:
 
     @property
     def trimmed(self) -> list[TopicPartition]:
-        """Partitions whose log has lost records that the scope wants."""
+        """Partitions whose log has lost records of the scope."""
         bounded = self.scope.start.moment is not None or self.scope.start.text == END
         offset, places = self.scope.start.offset or 0, self.scope.start.places
         return [
@@ -115,10 +115,10 @@ class Portions:
         ]
 
     def spans(self, now: Mapping[TopicPartition, Position]) -> list[Span]:
-        """Return what receipts judge, with the positions `now` that the outputs are complete.
+        """Return the spans judged by receipts; `now` has the committed offsets at complete outputs.
 
-        A partition that got its first position since then has an empty span: its receipts are
-        known, and nothing is judged.
+        A partition with its first committed offset since then has an empty span: its receipts are
+        recognized, and none is judged.
         """
         spans = [
             Span(
@@ -143,7 +143,7 @@ class Portions:
         return Series.parse(position.metadata) if self.receipts else None
 
     def since_then(self, now: Mapping[TopicPartition, Position]) -> Ranges:
-        """Return what was processed after the committed positions and has no receipts."""
+        """Return the ranges processed after the committed offsets, and without receipts."""
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         for p, position in now.items():
             portion = self.by_partition.get(p)
@@ -160,7 +160,7 @@ class Portions:
         return ranges
 
     def not_judged(self, now: Mapping[TopicPartition, Position]) -> tuple[Ranges, Ranges]:
-        """Return the processed input before, and behind, what functions judge."""
+        """Return the processed ranges before, and after, the input judged by functions."""
         known = {p: one for p, one in self.by_partition.items() if p.topic not in self.remembered}
         before = {p: (portion.first, portion.start) for p, portion in known.items()}
         behind = {
@@ -171,20 +171,20 @@ class Portions:
         return before, behind
 
     def refuse_functions(self, topics: Collection[str]) -> None:
-        """Raise if receipts do not judge everything of some topics that is to be judged.
+        """Raise if receipts do not cover all judged records of some topics.
 
         Raises:
-            StartRefused: names the first part without.
+            StartRefused: names the first range without receipts.
         """
         for p, (start, end) in self.derived.items():
             if p.topic in topics and start < end:
                 raise _without_receipts(p, start, end)
 
     def refuse_nothing(self) -> None:
-        """Raise if something is left out, and nothing is left to be judged.
+        """Raise if input was left out and none remains to be judged.
 
         Raises:
-            StartRefused: names the first part without receipts.
+            StartRefused: names the first range without receipts.
         """
         if self.share == 0:
             p, (start, end) = next(iter(self.left_out.items()))
@@ -194,8 +194,8 @@ class Portions:
 def _without_receipts(p: TopicPartition, start: int, end: int) -> StartRefused:
     return StartRefused(
         f"{p}@{start} to @{end - 1} have no receipts in the committed numbering; audit "
-        f"from {p}@{end} on, or let functions judge (--by auto), which they cannot "
-        f"where tasks remember. Workers give receipts with worker.receipts=true"
+        f"from {p}@{end} on, or let functions judge (--by auto) where tasks are "
+        f"stateless. Workers write receipts with worker.receipts=true"
     )
 
 
@@ -207,19 +207,20 @@ def divide(
     receipts: bool,
     remembered: frozenset[str] = frozenset(),
 ) -> Portions:
-    """Return what is judged of each partition that has a committed position.
+    """Return the judged part of each partition with a committed offset.
 
     Args:
-        scope: what the user asked for.
-        committed: positions with an offset.
-        logs: where the partitions are.
-        receipts: whether these may judge.
-        remembered: topics whose records functions cannot judge; where the user named no beginning,
-            these are judged from where their receipts begin.
+        scope: requested by the user.
+        committed: committed positions with an offset.
+        logs: the application's topics.
+        receipts: receipts may judge.
+        remembered: topics whose records functions cannot judge; with `--from beginning`, these are
+            judged from their first receipt on.
 
     Raises:
-        ConfigurationError: the scope ends before it begins, or names no input partition.
-        StartRefused: the scope begins behind every committed position.
+        ConfigurationError: the scope ends before it begins, or names a partition that is not an
+            input.
+        StartRefused: the scope begins after every committed offset.
     """
     for bound in (scope.start, scope.end):
         _refuse_unknown(bound, logs)
@@ -247,7 +248,7 @@ def divide(
 def _offsets(
     bound: Bound, firsts: Positions, positions: Positions, default: Positions, logs: Logs
 ) -> Positions:
-    """Return where a bound is in each partition; `default` where it says nothing of one."""
+    """Return a bound's offset in each partition; `default` where the bound does not name it."""
     if bound.text == BEGINNING:
         return firsts
     if bound.text == END:
@@ -265,7 +266,7 @@ def _refuse_unknown(bound: Bound, logs: Logs) -> None:
     for p in bound.places:
         if p not in logs.inputs:
             raise ConfigurationError(
-                f"{p} is no input partition; expected one of {', '.join(map(str, logs.inputs))}"
+                f"{p} is not an input partition; expected one of {', '.join(map(str, logs.inputs))}"
             )
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from eosframework.cli.audit import as_data, as_text
 from eosframework.errors import StartRefused
-from eosframework.operations.audit.bounds import Bound, Scope
-from eosframework.operations.audit.portions import Portion, Portions
-from eosframework.operations.audit.unproved import receipted_topics, unproved_topics
-from eosframework.operations.audit.verdict import Detail, Verdict
+from eosframework.operations.audit.audit_scope import Bound, Scope
+from eosframework.operations.audit.audit_verdict import Detail, Verdict
+from eosframework.operations.audit.judged_ranges import Portion, Portions
+from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
 from eosframework.processing.transaction.receipts import Series
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Graph

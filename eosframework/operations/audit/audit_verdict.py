@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""The result of an audit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ FAULTS = ("lost", "duplicated", "reordered", "torn")
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One record, or one run of records, that is not as it must be.
+    """One record, or one run of records, with a fault.
 
     Args:
         kind: one of `FAULTS`.
-        text: what is wrong, for people.
+        text: description for people.
         input: the input record, as `flights.raw[1]@532`; None: there is none.
-        through: of a run, its last input record.
-        output: the output record; None: it is not there.
-        transaction: the task's transaction number, where receipts tell it.
+        through: the last input record of a run.
+        output: the output record; None: it does not exist.
+        transaction: the task's transaction number, where a receipt has it.
     """
 
     kind: str
@@ -37,22 +37,22 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an audit counted.
+    """The counts of an audit.
 
     Args:
-        input: input records that were looked at: processed ones within the range.
-        output: their output records that a `read_committed` reader sees; of a whole history, all.
-        lost: outputs that must be there and are not.
-        duplicated: outputs that are there more often than they must be.
-        reordered: outputs that come after one of a later record of the same input partition.
-        torn: input records of which only a part took effect: some outputs, outputs in several
-            transactions, or outputs without the committed position.
-        unexpected: those among `duplicated` that come from no input record.
+        input: judged input records: the processed ones within the range.
+        output: their outputs that a `read_committed` reader sees; for a whole history, all outputs.
+        lost: required outputs that do not exist.
+        duplicated: outputs that exist more often than required.
+        reordered: outputs that follow one of a later record of the same input partition.
+        torn: input records that took effect in part: some outputs, outputs in several transactions,
+            or outputs without the committed offset.
+        unexpected: duplicated outputs that belong to no input record.
         untraced: outputs whose input may be among records that are no longer in the log.
-        share: how much of the input that was asked for is judged, by offsets, from 0 to 1.
-        not_judged: outputs that are there and that nothing can prove.
-        details: which records, up to `DETAILS_OF_A_KIND` of each kind.
-        notes: what else a reader of the numbers must know.
+        share: judged share of the requested input by offsets, from 0 to 1.
+        not_judged: existing outputs that cannot be proved.
+        details: the records, up to `DETAILS_OF_A_KIND` of each kind.
+        notes: remarks for readers of the counts.
     """
 
     input: int = 0
@@ -70,15 +70,15 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Whether each input record took effect exactly once, in order."""
+        """True if each input record took effect exactly once, in order."""
         return not any(getattr(self, fault) for fault in FAULTS)
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers by name."""
+        """Return the main counts by name."""
         return {name: getattr(self, name) for name in ("input", "output", *FAULTS)}
 
     def __add__(self, other: Verdict) -> Verdict:
-        """Return the verdict over both; what they looked at must be apart."""
+        """Return the combined verdict; both must cover different records."""
         return Verdict(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -94,7 +94,7 @@ class Verdict:
 
 
 class Details:
-    """Collects the first details of each kind."""
+    """The first details of each kind."""
 
     def __init__(self, details: Iterable[Detail] = ()) -> None:
         self._by_kind: dict[str, list[Detail]] = {kind: [] for kind in FAULTS}
@@ -102,14 +102,14 @@ class Details:
             self.add(detail)
 
     def add(self, detail: Detail) -> None:
-        """Keep a detail if there are not enough of its kind, or the same one."""
+        """Keep a detail unless enough of its kind are kept, or the last one is equal."""
         if self.wants(detail.kind) and detail not in self._by_kind[detail.kind][-1:]:
             self._by_kind[detail.kind].append(detail)
 
     def wants(self, kind: str) -> bool:
-        """Tell whether another detail of this kind would be kept."""
+        """Return whether another detail of this kind would be kept."""
         return len(self._by_kind[kind]) < DETAILS_OF_A_KIND
 
     def sorted(self) -> tuple[Detail, ...]:
-        """Return them in the order of `FAULTS`."""
+        """Return the details in the order of `FAULTS`."""
         return tuple(detail for kind in FAULTS for detail in self._by_kind[kind])

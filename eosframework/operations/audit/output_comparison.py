@@ -1,25 +1,26 @@
-"""Compares what must be in the outputs with what is, record by record.
+"""The comparison of expected outputs with the records found.
 
-1. match      each found record with an expected one that is equal, oldest first
-2. lost       expected ones without a match
-   duplicated found ones without a match
-   torn       input records of which some outputs have a match and others have not, and found
-              records that come from input whose position is not committed
-   reordered  matched ones that come after one of a later input record, by input partition and
+1. match      each found record with an equal expected one, oldest first
+2. lost       expected outputs without a match
+   duplicated found records without a match
+   torn       input records with some outputs matched and others not, and found records of input
+              whose offset is not committed
+   reordered  matched records that follow one of a later input record, by input partition and
               output partition
 
-Equal records cannot be told apart, so those expected more than once are counted but say nothing
-about order.
+Equal records cannot be distinguished, so records expected more than once are counted but not
+checked for order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from eosframework.operations.audit.ledger import Ledger
-from eosframework.operations.audit.matching import NONE, Matching, match
-from eosframework.operations.audit.verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
+from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
+from eosframework.operations.audit.digest_ledger import BUCKETS, Ledger
 
 
 def compare(
@@ -37,17 +38,17 @@ def compare(
     """Return the verdict (step 2).
 
     Args:
-        expected: the outputs of the input, in its order.
-        found: the records of the output topics, each partition in its order.
-        matching: as `match` returns it. None: match now.
-        input_records: how many input records `expected` comes from.
-        required: how many of `expected` must be there, from its start; the others are of
-            records that were processed while the audit ran. None: all.
-        ahead: outputs of input records behind the committed positions.
-        input_trimmed: the input no longer has its first records, so that a found record that
-            equals no expected one says nothing.
-        only_a_part: `expected` is of a part of the input, so that such a record is of another.
-        notes: what else a reader of the numbers must know.
+        expected: the outputs of the input, in input order.
+        found: the records of the output topics, each partition in order.
+        matching: result of `match`. None: match now.
+        input_records: number of input records of `expected`.
+        required: leading part of `expected` that must exist; the rest belongs to records processed
+            while the audit ran. None: all.
+        ahead: outputs of input records from the committed offsets on.
+        input_trimmed: the input lost its first records, so a found record without an equal expected
+            one proves nothing.
+        only_a_part: `expected` covers a part of the input; such a record belongs to another part.
+        notes: remarks for readers of the counts.
     """
     matching = matching or match(expected, found)
     required = len(expected) if required is None else required
@@ -57,7 +58,7 @@ def compare(
     unexplained = [index for index in matching.unexplained if index not in uncommitted]
     others = 0 if only_a_part else len(unexplained)
     unexpected = 0 if input_trimmed else others
-    _say_copies(expected, found, matching, details)
+    _report_copies(expected, found, matching, details)
     for index in unexplained[: DETAILS_OF_A_KIND if unexpected else 0]:
         name = found.name(index)
         details.add(Detail("duplicated", f"{name} comes from no input record", output=name))
@@ -78,7 +79,7 @@ def compare(
 def _missing(
     expected: Ledger, matching: Matching, required: int, details: Details
 ) -> tuple[int, int]:
-    """Count outputs that are lost, and input records of which only some are."""
+    """Count lost outputs, and input records with only some outputs lost."""
     lost = torn = 0
     runs: dict[int, _Run] = {}
     for start, stop in _inputs(expected, required):
@@ -92,14 +93,14 @@ def _missing(
             details.add(runs.pop(partition).lost(expected))
         if missing:
             torn += 1
-            _say_torn(expected.name(start), missing, stop - start, details)
+            _report_torn(expected.name(start), missing, stop - start, details)
     for run in runs.values():
         details.add(run.lost(expected))
     return lost, torn
 
 
 def _inputs(expected: Ledger, required: int) -> Iterator[tuple[int, int]]:
-    """Yield the outputs of each input record, as the first index and one behind the last."""
+    """Yield the outputs of each input record, as the first index and the one after the last."""
     start = 0
     for index in range(1, required):
         if expected.place(index) != expected.place(start):
@@ -111,7 +112,7 @@ def _inputs(expected: Ledger, required: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Run:
-    """Input records in a row that share a fate, as the indexes of their first outputs."""
+    """Consecutive input records that lost all outputs, as the indexes of their first outputs."""
 
     first: int
     last: int = 0
@@ -140,13 +141,13 @@ class _Run:
         return Detail("lost", text, name, through)
 
 
-def _say_torn(name: str, missing: int, count: int, details: Details) -> None:
+def _report_torn(name: str, missing: int, count: int, details: Details) -> None:
     verb = "is" if missing == 1 else "are"
     details.add(Detail("lost", f"{missing} of {count} outputs of {name} {verb} not there", name))
     details.add(Detail("torn", f"{name}: only a part of its outputs is there", name))
 
 
-def _say_copies(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> None:
+def _report_copies(expected: Ledger, found: Ledger, matching: Matching, details: Details) -> None:
     copies = sorted(matching.copies.items(), key=lambda item: (item[1], item[0]))
     for run in _runs_of_copies(copies, expected):
         index, original = run[0]
@@ -165,7 +166,7 @@ def _say_copies(expected: Ledger, found: Ledger, matching: Matching, details: De
 def _runs_of_copies(
     copies: list[tuple[int, int]], expected: Ledger
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield copies of outputs that follow each other in one input partition, once each."""
+    """Yield runs of copies whose originals follow each other in one input partition."""
     run: list[tuple[int, int]] = []
     for copy in copies:
         if run and (
@@ -181,7 +182,7 @@ def _runs_of_copies(
 def _uncommitted(
     found: Ledger, matching: Matching, ahead: Ledger | None, details: Details
 ) -> Mapping[int, tuple[int, int]]:
-    """Return the found records that come from input behind the committed positions."""
+    """Return the found records of input from the committed offsets on."""
     if ahead is None or not matching.unexplained:
         return {}
     wanted = {found.digest(index): index for index in reversed(matching.unexplained)}
@@ -191,7 +192,7 @@ def _uncommitted(
         if place is not None:
             uncommitted[place] = ahead.place(index)
             name, output = ahead.name(index), found.name(place)
-            text = f"{output} is there, but the position behind its input {name} is not committed"
+            text = f"{output} is visible, but the offset after its input {name} is not committed"
             details.add(Detail("torn", text, name, output=output))
     return uncommitted
 
@@ -216,3 +217,76 @@ def _reordered(expected: Ledger, found: Ledger, matching: Matching, details: Det
         )
         details.add(Detail("reordered", text, name, output=output))
     return reordered
+
+
+NONE = -1
+
+
+@dataclass(slots=True)
+class Matching:
+    """Pairs of found and expected records.
+
+    Args:
+        origin: by found record, the index of the expected one.
+        found_as: by expected record, the index of the found one.
+        alike: by expected record, whether another expected one equals it.
+        copies: found records equal to an expected one that already has a match, with its index.
+        unexplained: found records equal to no expected one.
+    """
+
+    origin: array[int]
+    found_as: array[int]
+    alike: bytearray
+    copies: dict[int, int] = field(default_factory=dict[int, int])
+    unexplained: list[int] = field(default_factory=list[int])
+
+    @property
+    def matched(self) -> int:
+        """Number of found records with a match."""
+        return len(self.origin) - self.origin.count(NONE)
+
+    def explain(self, found: Ledger, digests: Iterable[bytes]) -> None:
+        """Remove copies that equal outputs of other input records, one for each output."""
+        wanted: dict[bytes, list[int]] = {}
+        for index in self.copies:
+            wanted.setdefault(found.digest(index), []).append(index)
+        for digest, count in Counter(d for d in digests if d in wanted).items():
+            for index in wanted[digest][:count]:
+                self.alike[self.copies.pop(index)] = 1
+
+
+def match(expected: Ledger, found: Ledger) -> Matching:
+    """Match the found records with the expected ones."""
+    matching = Matching(
+        origin=array("q", [NONE]) * len(found),
+        found_as=array("q", [NONE]) * len(expected),
+        alike=bytearray(len(expected)),
+    )
+    for bucket in range(BUCKETS):
+        _match_bucket(bucket, expected, found, matching)
+    matching.unexplained.sort()
+    return matching
+
+
+def _match_bucket(bucket: int, expected: Ledger, found: Ledger, matching: Matching) -> None:
+    waiting: dict[bytes, list[int]] = {}
+    for index in expected.bucket(bucket):
+        waiting.setdefault(expected.digest(index), []).append(index)
+    for alike in waiting.values():
+        if len(alike) > 1:
+            for index in alike:
+                matching.alike[index] = 1
+    taken: dict[bytes, int] = {}
+    for index in found.bucket(bucket):
+        digest = found.digest(index)
+        alike = waiting.get(digest)
+        if alike is None:
+            matching.unexplained.append(index)
+            continue
+        count = taken.get(digest, 0)
+        if count == len(alike):
+            matching.copies[index] = alike[-1]
+            continue
+        taken[digest] = count + 1
+        matching.origin[index] = alike[count]
+        matching.found_as[alike[count]] = index

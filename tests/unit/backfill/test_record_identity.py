@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eosframework.backfill.diff.record_identity import By, Comparison, comparisons
+from eosframework.backfill.diff.record_identity import CompareBy, Comparison, comparisons
 from eosframework.errors import ConfigurationError
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import JSON, WINDOW
@@ -28,7 +28,7 @@ WINDOW_CLOSE = "count: {window: {tumbling: 1h}, emit: close}"
 SESSION = "count: {window: {session: 10m, grace: 1m}}"
 
 
-def compared(streams: str, topic: str = "out", **given: By | None) -> Comparison:
+def compared(streams: str, topic: str = "out", **given: CompareBy | None) -> Comparison:
     app = read_yaml(SOURCES + streams, "app.yaml")
     resolve(app)  # it has no errors
     return comparisons(app.spec, {}, **given)[topic]
@@ -59,7 +59,7 @@ RECORDS = {
 
 @pytest.mark.parametrize("streams", LAST.values(), ids=LAST)
 def test_of_what_goes_on_with_each_change_the_last_of_each_key_counts(streams: str) -> None:
-    assert compared(streams) == Comparison(By.LAST)
+    assert compared(streams) == Comparison(CompareBy.LAST)
 
 
 @pytest.mark.parametrize("streams", RECORDS.values(), ids=RECORDS)
@@ -69,7 +69,7 @@ def test_all_else_is_compared_record_by_record(streams: str) -> None:
 
 def test_windows_are_compared_by_key_and_window() -> None:
     each = compared(of("events", WINDOW_EACH, f"filter: {CALL}"))
-    assert (each.by, each.label) == (By.LAST, "last value of each key and window")
+    assert (each.by, each.label) == (CompareBy.LAST, "last value of each key and window")
     assert each.window is not None
     assert (each.window.kind, each.closes_after_ms, each.reach_ms) == (
         WindowKind.TUMBLING,
@@ -77,16 +77,20 @@ def test_windows_are_compared_by_key_and_window() -> None:
         0,
     )
     session = compared(of("events", SESSION))
-    assert (session.by, session.closes_after_ms, session.reach_ms) == (By.LAST, 660_000, 600_000)
+    assert (session.by, session.closes_after_ms, session.reach_ms) == (
+        CompareBy.LAST,
+        660_000,
+        600_000,
+    )
     assert compared(of("events", WINDOW_EACH), "too_late") == Comparison()
 
 
 def test_windows_that_go_on_once_are_compared_record_by_record_with_what_cuts_them() -> None:
     closed = compared(of("events", WINDOW_CLOSE))
-    assert closed.by is By.RECORDS
+    assert closed.by is CompareBy.RECORDS
     assert closed.window is not None
     moved = compared(of("events", WINDOW_EACH, f"select_key: {CALL}"))
-    assert moved.by is By.RECORDS
+    assert moved.by is CompareBy.RECORDS
     assert moved.window is not None
 
 
@@ -101,17 +105,17 @@ def test_a_window_is_read_from_the_value_however_it_is_written(to: str) -> None:
 
 def test_updates_of_windows_that_cannot_be_told_apart_are_not_reduced_to_the_last_one() -> None:
     shaped = compared(of("events", WINDOW_EACH, f"map_values: {CALL}"))
-    assert (shaped.by, shaped.window) == (By.RECORDS, None)
+    assert (shaped.by, shaped.window) == (CompareBy.RECORDS, None)
     assert shaped.note is not None
-    assert "do not tell which window" in shaped.note
+    assert "do not identify their window" in shaped.note
     assert "--compare out=last" in shaped.note
 
 
 def test_what_is_asked_for_holds() -> None:
     windows = of("events", WINDOW_EACH)
     app = read_yaml(SOURCES + windows, "app.yaml")
-    chosen = comparisons(app.spec, {"out": By.RECORDS}, By.LAST)
-    assert (chosen["out"].by, chosen["too_late"].by) == (By.RECORDS, By.LAST)
-    assert compared(windows, by=By.LAST).window is not None
+    chosen = comparisons(app.spec, {"out": CompareBy.RECORDS}, CompareBy.LAST)
+    assert (chosen["out"].by, chosen["too_late"].by) == (CompareBy.RECORDS, CompareBy.LAST)
+    assert compared(windows, by=CompareBy.LAST).window is not None
     with pytest.raises(ConfigurationError, match=r"'ouT' is no topic that .* did you mean"):
-        comparisons(app.spec, {"ouT": By.LAST})
+        comparisons(app.spec, {"ouT": CompareBy.LAST})

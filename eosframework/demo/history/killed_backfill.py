@@ -10,44 +10,42 @@ from pathlib import Path
 
 import psutil
 
+from eosframework.backfill.job.job_entry import JobState
 from eosframework.backfill.job.job_log import JobLog
-from eosframework.backfill.job.job_state import JobState
 from eosframework.demo.history.archive import flight
 from eosframework.demo.history.world import INPUT, World
 from eosframework.demo.kills import Kill
 from eosframework.demo.services import Service
 from eosframework.demo.stage import Stage
 from eosframework.demo.story import Bars
-from eosframework.errors import RunError
 
 JOB = "archive"
 SETTINGS = ("backfill.commit_interval_seconds=0.5", "backfill.stall_seconds=3")
-"""So that transactions are open when something is killed, and a retry need not watch for long."""
+"""Transactions are open at each kill, and a retry waits only briefly for the killed attempt."""
 
 LOOK_SECONDS = 0.2
 DECIDED_SECONDS = 0.1
-"""What others had under way when somebody looks at the registry is decided so much later."""
+"""Time after which transactions that were open at a look are decided."""
 
 RUN_SECONDS = 900.0
 GONE_SECONDS = 10.0
 KILLS = (("worker", 0.1), ("driver", 0.45))
-"""What is killed, and after which share of what is to be processed."""
+"""Victims, and the processed share at which each is killed."""
 
 
 @dataclass(slots=True)
-class Backfilling:
+class KilledBackfill:
     """Runs the job until it is complete.
 
     Args:
-        world: where to.
-        archive: folder with the files.
-        expected: how many records the tasks of all sub-topologies will take, about.
+        world: target of the job.
+        archive: directory with the files.
+        expected: approximate number of records that the tasks of all sub-topologies process.
         stage: of the demo.
         chance: chooses victims.
 
     Attributes:
-        kills: done so far.
-        seen: of them, those whose effect was seen: a retry of Spark, a driver that is gone.
+        seen: kills with an observed effect: a retry of Spark, an ended driver.
     """
 
     world: World
@@ -55,32 +53,31 @@ class Backfilling:
     expected: int
     stage: Stage
     chance: random.Random
-    kills: int = 0
     seen: int = 0
     _drivers: list[Service] = field(default_factory=list[Service])
 
     def run(self) -> JobState:
-        """Return the job, complete.
+        """Return the complete job.
 
         Raises:
-            ComponentFailed: a driver that nobody killed failed.
+            ComponentFailed: a driver failed without a kill.
             RunError: the job did not end in time.
         """
         log = JobLog(JOB, self.world.graph.application, self.world.settings, self.world.admin)
-        deadline = time.monotonic() + RUN_SECONDS
         try:
             self._start()
             with self.stage.story.bars(self.expected, "processed") as bars:
-                while self._drivers[-1].is_running:
-                    if time.monotonic() > deadline:
-                        raise RunError(
-                            f"job {JOB!r} was not complete after {RUN_SECONDS:g} s; see "
-                            f"{self.world.log_file} (--keep leaves it there)"
-                        )
-                    time.sleep(LOOK_SECONDS)
-                    self.stage.stopping.check()
-                    self._look(log, bars)
-            self._drivers[-1].finish(GONE_SECONDS, self.stage.stopping.check)
+                self.stage.wait(
+                    lambda: not self._drivers[-1].is_running,
+                    lambda: self._look(log, bars),
+                    seconds=RUN_SECONDS,
+                    pause_seconds=LOOK_SECONDS,
+                    late=lambda: (
+                        f"job {JOB!r} was not complete after {RUN_SECONDS:g} s; see "
+                        f"{self.world.log_file}"
+                    ),
+                )
+            self._drivers[-1].finish(GONE_SECONDS, self.stage.check)
         finally:
             for driver in self._drivers:
                 driver.end()
@@ -102,17 +99,15 @@ class Backfilling:
             return
         processed = sum(progress.records for progress in state.tasks.values())
         bars.show(processed)
-        if self.kills > self.seen or self.kills == len(KILLS):
+        if self.stage.kills > self.seen or self.stage.kills == len(KILLS):
             return
-        what, share = KILLS[self.kills]
+        what, share = KILLS[self.stage.kills]
         if processed >= share * self.expected and (tasks := _running(state)):
             kill = self._kill_worker(log, tasks) if what == "worker" else self._kill_driver(tasks)
-            if kill is not None:
-                self.kills += 1
-                self.stage.story.say(f"kill {self.kills}: {kill}", style="red")
+            self.stage.record_kill(kill)
 
     def _kill_worker(self, log: JobLog, tasks: Mapping[str, str]) -> Kill | None:
-        """SIGKILL a Python process in the middle of a task; None: it was through with it."""
+        """SIGKILL a Python process in the middle of a task; None: the task is already complete."""
         task = self.chance.choice(sorted(tasks))
         pid = int(tasks[task].split("/")[1])
         try:
@@ -129,7 +124,7 @@ class Backfilling:
         return Kill(pid, "a Python worker of Spark", (task,))
 
     def _kill_driver(self, tasks: Mapping[str, str]) -> Kill:
-        """SIGKILL the command, not what it has started, and run the same command again."""
+        """SIGKILL the command alone, not its children, and run the same command again."""
         driver = self._drivers[-1]
         driver.kill()
         self.seen += 1
@@ -141,12 +136,12 @@ class Backfilling:
             if event.get("event") == "attempt_watches":
                 self.seen += 1
                 self.stage.story.say(
-                    "Spark tries its task again, which goes on behind what is committed"
+                    "Spark retries its task, which resumes at the committed position"
                 )
 
 
 def _running(state: JobState) -> dict[str, str]:
-    """Return which attempt runs each task that somebody has, by the task's name."""
+    """Return the attempt of each running task, by the task's name."""
     return {
         f"{sub_topology}[{number}]": progress.attempt
         for (sub_topology, number), progress in state.tasks.items()

@@ -1,25 +1,24 @@
-"""Millions of records as digests with their places, at some 34 bytes a record."""
+"""Millions of records as digests with their places, at about 34 bytes a record."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 
-from eosframework.operations.audit.digest import DIGEST_BYTES
+from eosframework.operations.audit.record_digest import DIGEST_BYTES
 from eosframework.records import TopicPartition
 
 BUCKETS = 256
-"""Digests are looked up bucket by bucket, so that only one bucket at a time is a dictionary."""
+"""Digests are matched bucket by bucket, so that only one bucket at a time is a dictionary."""
 
 _SIEVE_BITS = 8
-"""For each record, at least; twice as many at most."""
+"""Bits for each record, at least; at most twice as many."""
 
 
 class Ledger:
-    """Records in the order they were added: a digest, and a place in a log for each.
+    """Records in insertion order: a digest and a place in a log for each.
 
-    Of an expected output the place is that of the input record it comes from; of a found one
-    it is its own.
+    An expected output has the place of its input record; a found record has its own place.
     """
 
     def __init__(self) -> None:
@@ -51,9 +50,9 @@ class Ledger:
             self.add(other.partition(number), offset, other.digest(index))
 
     def sieve(self) -> Callable[[bytes], bool]:
-        """Return what tells whether a digest may be in here: always of those that are.
+        """Return a Bloom filter over the digests: always true for contained digests.
 
-        Of others it says so about one in eight, or fewer; it takes two bytes a record at most.
+        It is also true for about one in eight other digests; it takes at most two bytes a record.
         """
         size = 1 << max(len(self) * _SIEVE_BITS, 1 << 16).bit_length()
         bits = bytearray(size >> 3)
@@ -72,7 +71,7 @@ class Ledger:
         return (self.digest(index) for index in range(len(self)))
 
     def bucket(self, number: int) -> Sequence[int]:
-        """Return the indexes of the records whose digest falls into a bucket, ascending."""
+        """Return the indexes of the records in a bucket, ascending."""
         return self._buckets[number]
 
     def digest(self, index: int) -> bytes:
@@ -81,7 +80,7 @@ class Ledger:
         return bytes(self._digests[start : start + DIGEST_BYTES])
 
     def place(self, index: int) -> tuple[int, int]:
-        """Return the number of the partition, and the offset, of a record."""
+        """Return the partition's number and the offset of a record."""
         return self._partition_of[index], self._offset_of[index]
 
     def partition(self, number: int) -> TopicPartition:
@@ -89,5 +88,5 @@ class Ledger:
         return self._partitions[number]
 
     def name(self, index: int) -> str:
-        """Return how a message names a record's place: `flights.raw[1]@532`."""
+        """Return a record's place as messages name it: `flights.raw[1]@532`."""
         return f"{self._partitions[self._partition_of[index]]}@{self._offset_of[index]}"

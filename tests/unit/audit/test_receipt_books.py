@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eosframework.operations.audit.book import Span
-from eosframework.operations.audit.books import Books
-from eosframework.operations.audit.verdict import Verdict
+from eosframework.operations.audit.audit_verdict import Verdict
+from eosframework.operations.audit.receipt_books import Books, Span
 from eosframework.processing.transaction.receipts import HEADER_RECEIPT, ReceiptedOutputs, Series
 from eosframework.records import Position, TopicPartition
 from tests.unit.processing.messages import Sent
@@ -225,7 +224,7 @@ def test_a_number_that_was_never_given_is_unexpected() -> None:
     forged = Found([(HEADER_RECEIPT, b"1/app/0/in/3/2/0/1/9/1/1")])
     verdict = history.audit([*history.without(), (forged, 0)])
     assert (faults(verdict), verdict.unexpected) == ({"duplicated": 1}, 1)
-    assert "says that it is number 9" in texts(verdict)[0]
+    assert "has number 9" in texts(verdict)[0]
 
 
 def test_input_that_was_processed_under_an_earlier_numbering_as_well_is_duplicated() -> None:

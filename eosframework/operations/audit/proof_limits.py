@@ -1,4 +1,4 @@
-"""Outputs that no receipt can prove: results of many inputs, given by no single one of them."""
+"""The limits of each proof: input that only receipts can judge, and outputs without receipts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from eosframework.topology.graph.walk import AnyNode, followers_of, has_state, n
 
 
 def receipted_topics(graph: Graph) -> frozenset[str]:
-    """Return the topics whose records functions cannot judge, so that only receipts can.
+    """Return the topics whose records only receipts can judge.
 
-    Functions cannot say what a record gave to a task that remembers, or at its first attempt; and
-    what went through a repartition topic is removed from it where there are no receipts.
+    Functions cannot derive the outputs of a stateful task, or of a first attempt with retries; and
+    records of a repartition topic are deleted after use.
     """
     writers = {own.writer for own in graph.repartitions if own.retry_of is None}
     return frozenset(
@@ -24,11 +24,11 @@ def receipted_topics(graph: Graph) -> frozenset[str]:
 
 
 def unproved_topics(graph: Graph) -> dict[str, str]:
-    """Return the topics that results of many inputs go to, each with the step that gives them.
+    """Return the topics of results of many inputs, each with the step that emits them.
 
-    A step gives such results at a commit (`emit: commit`) or when the clock closes a window
-    (`close_when_idle`). What follows it, dead letters included, has no receipts either. A record
-    that another sub-topology reads from such a topic is an input like any other.
+    A step emits such results at a commit (`emit: commit`) or when the wall clock closes a window
+    (`close_when_idle`). The outputs of the following steps have no receipts either, dead letters
+    included. A record that another sub-topology reads from such a topic is an ordinary input.
     """
     found: dict[str, str] = {}
     for part in graph.sub_topologies:
@@ -59,7 +59,7 @@ def _topics_behind(first: AnyNode, part: SubTopology) -> Iterator[str]:
         if isinstance(policy, OnError) and policy.topic is not None:
             yield policy.topic
         if isinstance(node, Sink):
-            # What a function chooses is one of the topics that the part names, or is not audited.
+            # A function chooses among the topics that the part lists; others are not audited.
             yield from (node.topic,) if isinstance(node.topic, str) else part.sink_topics
         todo.extend(child for _, child in followers_of(node))
 

@@ -1,17 +1,17 @@
-"""Audits an application on a real cluster, at rest or while it runs.
+"""The audit of an application on a real cluster, stopped or running.
 
-1. read the committed positions C1 (stable ones); they and the scope fix the input that is judged
-2. where it has receipts, these judge; elsewhere derive its outputs with the functions, but where
-   tasks remember: what these processed without receipts is left out, and the verdict says so
-3. take the ends E of the output topics, once every transaction is decided that was open at C1
-4. read the committed positions C2: the outputs of the input from C1 to C2 may be there
-5. read the output topics up to E; receipts go into books, the others are compared
-6. where an output comes from no input before C2: derive what lies behind, to tell an output
-   without its position from one that nothing explains
-7. where a book has a hole or a copy: read the outputs again, to name the records
+1. read the committed offsets C1 (stable ones); they and the scope determine the judged input
+2. judge by receipts where the outputs have them; elsewhere derive the outputs with the functions.
+   Input of stateful tasks that was processed without receipts is left out; the verdict says so
+3. read the end offsets E of the output topics, once every transaction open at C1 is decided
+4. read the committed offsets C2: outputs of the input from C1 to C2 may exist
+5. read the output topics up to E; receipts go into books, other records are compared
+6. where an output belongs to no input before C2: derive the outputs of the input from C2 on. This
+   distinguishes an output without its committed offset from one without any input
+7. where a book has a hole or a copy: read the outputs again to name the records
 
-Every output that is visible before E belongs to a transaction that is decided by then, and the
-positions of that transaction are at most C2, because reading them waits for it too.
+Every output that is visible before E belongs to a transaction that is decided by then. The offsets
+of that transaction are at most C2, because reading them also waits for the decision.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit.audit_logs import Logs, OnProgress
-from eosframework.operations.audit.books import Books
-from eosframework.operations.audit.bounds import Scope
-from eosframework.operations.audit.comparison import compare
-from eosframework.operations.audit.digest import digest_of
+from eosframework.operations.audit.audit_scope import Scope
+from eosframework.operations.audit.audit_verdict import Verdict
+from eosframework.operations.audit.digest_ledger import Ledger
 from eosframework.operations.audit.expected_outputs import OUTPUT_STEP, UNKNOWN_TIME, Derivation
-from eosframework.operations.audit.ledger import Ledger
-from eosframework.operations.audit.matching import Matching, match
-from eosframework.operations.audit.portions import Portions, divide
-from eosframework.operations.audit.unproved import receipted_topics, unproved_topics
-from eosframework.operations.audit.verdict import Verdict
+from eosframework.operations.audit.judged_ranges import Portions, divide
+from eosframework.operations.audit.output_comparison import Matching, compare, match
+from eosframework.operations.audit.proof_limits import receipted_topics, unproved_topics
+from eosframework.operations.audit.receipt_books import Books
+from eosframework.operations.audit.record_digest import digest_of
 from eosframework.processing.failures.failure_headers import (
     HEADER_OFFSET,
     HEADER_PARTITION,
@@ -51,14 +50,14 @@ from eosframework.topology.graph.graph import Graph, OnError, Policy
 from eosframework.topology.graph.walk import dead_letter_topics
 
 SHOWN_PARTITIONS = 5
-"""Of each topic, in a note."""
+"""Partitions of each topic that a note lists."""
 
 
 class Proof(StrEnum):
-    """What tells which outputs must be there."""
+    """The evidence by which an audit determines the expected outputs."""
 
     AUTO = "auto"
-    """Receipts where there are, functions elsewhere."""
+    """Receipts where the outputs have them, functions elsewhere."""
     RECEIPTS = "receipts"
     FUNCTIONS = "functions"
 
@@ -71,23 +70,24 @@ def audit_application(
     scope: Scope | None = None,
     proof: Proof = Proof.AUTO,
 ) -> Verdict:
-    """Prove that each input record took effect exactly once, or count where not.
+    """Prove that each input record took effect exactly once, or count the records that did not.
 
-    Without receipts the topology's functions run again over the input, so those with side
-    effects repeat them.
+    Without receipts, the topology's functions run again over the input, including their side
+    effects.
 
     Args:
         graph: the application.
-        settings: how to reach the cluster.
+        settings: connection to the cluster.
         on_progress: see `OnProgress`.
-        scope: which input records are judged. None: all that were processed.
-        proof: whether receipts or functions judge.
+        scope: the input records to judge. None: all processed records.
+        proof: judge by receipts or by functions.
 
     Raises:
-        ConfigurationError: the scope ends before it begins, or names no input partition.
-        StartRefused: a topic is missing, nothing of the scope was ever committed, or there are none
-            of the receipts that `proof` asks for or the whole scope needs.
-        RunError: a transaction stays open, or a record that was processed fails now.
+        ConfigurationError: the scope ends before it begins, or names a partition that is not an
+            input.
+        StartRefused: a topic is missing, no offset of the scope was ever committed, or the receipts
+            that `proof` or the whole scope requires do not exist.
+        RunError: a transaction stays open, or a processed record fails now.
         ClusterUnreachable: the cluster did not answer.
     """
     if not graph.sub_topologies:
@@ -122,15 +122,15 @@ class _Audit:
         self._own = {repartition.topic for repartition in graph.repartitions}
         self._unproved = unproved_topics(graph)
         self._not_judged: Counter[str] = Counter()
-        """By topic among these, how many outputs were left out."""
+        """By topic: the number of outputs left out."""
         self._replayed: dict[str, str] = {}
-        """By the place of each dead letter that was replayed, the topic that its record is of."""
+        """By place of each replayed dead letter: the source topic of its record."""
 
     def run(self) -> Verdict:
         logs = self._logs
         portions = self._divided()
         self._leave_removed_rows_out()
-        self._read_letters()
+        self._read_dead_letters()
         records = self._derive(portions.derived)
         required = len(self._expected)
         self._learn_topics(portions)
@@ -171,10 +171,11 @@ class _Audit:
         )
 
     def _divided(self) -> Portions:
-        """Return what is judged, and by what.
+        """Return the input to judge, split by receipts and functions.
 
         Raises:
-            StartRefused: a part that was asked for, or everything, can be judged by nothing.
+            StartRefused: an explicitly requested part, or the whole scope, can be judged by
+                neither.
         """
         remembered = receipted_topics(self._graph)
         divided = partial(
@@ -195,7 +196,7 @@ class _Audit:
         return portions
 
     def _leave_removed_rows_out(self) -> None:
-        """Judge no topic of rows whose rows were removed because the database has them."""
+        """Exclude row topics from which rows were deleted because the database has them."""
         own = {p.topic for p in self._graph.persisters if p.sub_topology is not None}
         partitions, _ = self._logs.partitions(own)
         removed = {p.topic for p, first in self._logs.firsts(partitions).items() if first}
@@ -206,8 +207,8 @@ class _Audit:
             for topic in sorted(removed)
         ]
 
-    def _read_letters(self) -> None:
-        """Learn from dead letters what functions cannot tell: what was refused, or replayed."""
+    def _read_dead_letters(self) -> None:
+        """Collect results that functions cannot derive: refused and replayed records."""
         topics = dead_letter_topics(self._graph)
         partitions, _ = self._logs.partitions(topics)
         marked = self._logs.replayed(topics)
@@ -230,7 +231,7 @@ class _Audit:
                     self._replayed[f"{partition}@{message.offset()}"] = topic
 
     def _is_replay(self, partition: TopicPartition, message: Message) -> bool:
-        """Tell whether a record of an own topic is a dead letter that was replayed into it."""
+        """Return whether a record of an internal topic is a replayed dead letter."""
         if not self._replayed or partition.topic not in self._own:
             return False
         place = _text(dict(message.headers() or ()), HEADER_REPLAYED)
@@ -247,18 +248,19 @@ class _Audit:
         return records
 
     def _learn_topics(self, portions: Portions) -> None:
-        """Run functions for the topics that they choose, where receipts are to judge."""
+        """Run the functions once more to collect the output topics that they choose at run time."""
         choosing = [part for part in self._graph.sub_topologies if part.dynamic_sinks]
-        # What tasks remember is not here, so the functions behind it cannot be run.
-        forgetful = {
+        # The state of stateful tasks is not available here, so their functions cannot run.
+        stateless = {
             source.topic for part in choosing if not part.stores for source in part.sources
         }
-        ranges = {p: bounds for p, bounds in portions.receipted.items() if p.topic in forgetful}
+        ranges = {p: bounds for p, bounds in portions.receipted.items() if p.topic in stateless}
         for partition, messages in self._logs.read(ranges, "topics"):
             self._derivation.derive(partition, messages, Ledger())
         self._notes += [
-            f"sub-topology {part.name} remembers, so topics that {', '.join(part.dynamic_sinks)} "
-            f"chose are read only where the topology lists them; give the sink topics: [...]"
+            f"sub-topology {part.name} is stateful, so topics chosen by "
+            f"{', '.join(part.dynamic_sinks)} are read only where the topology lists them; give "
+            f"the sink topics: [...]"
             for part in choosing
             if part.stores
         ]
@@ -268,9 +270,10 @@ class _Audit:
             books.take_inputs(partition, messages)
 
     def _read_outputs(self, ranges: Ranges, books: Books, portions: Portions) -> None:
-        """Give each output to whom it is for; of a part of the input only what may be of it.
+        """Pass each output to its book, or compare it; with a partial scope, only possible matches.
 
-        What nothing can prove is counted, unless it is what a function's record must have given.
+        An output that neither receipts nor functions can prove is counted, unless an expected
+        output equals it.
         """
         sieve = self._expected.sieve()
         for partition, messages in self._logs.read(ranges, "output"):
@@ -293,10 +296,10 @@ class _Audit:
     def _look_elsewhere(
         self, matching: Matching, portions: Portions, now: dict[TopicPartition, Position]
     ) -> Ledger | None:
-        """Derive the outputs of input that is not judged, where they may explain what was found.
+        """Derive outputs of input that is not judged, to explain records that were found.
 
         Returns:
-            Of the whole input: what lies behind the committed positions.
+            With a whole scope: the outputs of input from the committed offsets on.
         """
         if not portions.is_whole:
             if matching.copies:
@@ -316,10 +319,12 @@ class _Audit:
         return ahead
 
     def _note(self, portions: Portions, outputs: Ranges, *, lost: int) -> None:
-        """Note which logs have lost records that may explain the numbers, and what is left out."""
+        """Add notes on logs that lost records relevant to the counts, and on excluded input."""
         for persister in self._graph.persisters:
             tables = ", ".join(sink.table for sink in persister.tables)
-            self._notes.append(f"what topic {persister.topic} gave table {tables} is not compared")
+            self._notes.append(
+                f"rows of topic {persister.topic} in table {tables} are not compared"
+            )
         self._note_left_out(portions)
         firsts = {p: portions.firsts[p] for p in portions.trimmed}
         if self._scope.is_whole or lost:
@@ -333,7 +338,7 @@ class _Audit:
             )
 
     def _note_left_out(self, portions: Portions) -> None:
-        """Note what of the input, and which outputs, nothing can judge."""
+        """Add notes on input and outputs that neither receipts nor functions can judge."""
         by_topic: dict[str, list[str]] = {}
         for p, (start, end) in portions.left_out.items():
             by_topic.setdefault(p.topic, []).append(f"{p}@{start} to @{end - 1}")
@@ -341,8 +346,8 @@ class _Audit:
             more = len(places) - SHOWN_PARTITIONS
             shown = ", ".join(places[:SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
             self._notes.append(
-                f"{shown}: processed without receipts (worker.receipts) by tasks that functions "
-                f"cannot judge, for they remember or write a repartition topic; not judged"
+                f"{shown}: not judged; processed without receipts (worker.receipts), and functions "
+                f"cannot judge stateful tasks or tasks that write a repartition topic"
             )
         for topic, step in self._unproved.items():
             self._notes.append(
@@ -356,7 +361,7 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 
 
 def _number(headers: Mapping[str, bytes | None], name: str) -> int:
-    """Return what a header says; -1: it was written by somebody else."""
+    """Return a header's number; -1: this framework did not write the header."""
     try:
         return int(headers.get(name) or -1)
     except ValueError:
