@@ -1,0 +1,164 @@
+"""Words of a private language become fewer, in docstrings, comments, help and pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.language import ALLOWED, PRODUCT, REPOSITORY, WORDS, all_files, private_words
+
+OFFENDERS = {
+    "CHANGELOG.md": 30,
+    "CONTRIBUTING.md": 2,
+    "README.md": 6,
+    "application": 68,
+    "backfill": 170,
+    "cli": 45,
+    "config": 14,
+    "demo": 37,
+    "docs/adr/0001-recycle-the-producer.md": 3,
+    "docs/adr/0002-static-transactional-ids.md": 1,
+    "docs/adr/0003-group-protocol.md": 3,
+    "docs/adr/0004-steps-compiled-into-one-function.md": 1,
+    "docs/adr/0005-instance-names-by-lock.md": 1,
+    "docs/adr/0007-tables-have-a-group-of-their-own.md": 4,
+    "docs/adr/0008-outbox-by-numbers-up-to-a-frontier.md": 1,
+    "docs/adr/0009-stores-in-rocksdb.md": 1,
+    "docs/adr/0010-state-follows-the-transaction.md": 3,
+    "docs/adr/0011-joins-follow-times-alone.md": 6,
+    "docs/adr/0012-backfill-by-attempts.md": 6,
+    "docs/adr/0013-backfill-tasks-read-the-log.md": 2,
+    "docs/adr/0014-commits-in-turns.md": 1,
+    "docs/adr/0015-second-chances-through-topics-of-their-own.md": 6,
+    "docs/adr/0016-partitions-share-a-producer.md": 11,
+    "docs/adr/0017-what-ran-is-remembered.md": 3,
+    "docs/adr/0018-breaks-are-read-from-the-log.md": 1,
+    "docs/architecture.md": 69,
+    "docs/benchmarks/results.md": 2,
+    "docs/errors.md": 103,
+    "docs/guarantees.md": 119,
+    "docs/howto/audit.md": 11,
+    "docs/howto/backfill.md": 29,
+    "docs/howto/batches.md": 8,
+    "docs/howto/blocked-reader.md": 10,
+    "docs/howto/dead-letters.md": 17,
+    "docs/howto/doctor.md": 13,
+    "docs/howto/growing-partitions.md": 7,
+    "docs/howto/leased-ids.md": 5,
+    "docs/howto/observe.md": 3,
+    "docs/howto/outbox.md": 7,
+    "docs/howto/production.md": 5,
+    "docs/howto/registry.md": 5,
+    "docs/howto/security.md": 7,
+    "docs/howto/state.md": 38,
+    "docs/howto/tables.md": 5,
+    "docs/howto/testing.md": 1,
+    "docs/howto/traces.md": 7,
+    "docs/howto/upgrades.md": 10,
+    "docs/metrics.md": 10,
+    "docs/model/README.md": 7,
+    "docs/performance.md": 22,
+    "docs/scale.md": 1,
+    "docs/transactions-compared.md": 13,
+    "embedded": 5,
+    "errors": 14,
+    "examples/flights/README.md": 1,
+    "examples/transfer/README.md": 3,
+    "failpoints": 1,
+    "kafka": 115,
+    "monitoring": 30,
+    "operations": 108,
+    "operators": 72,
+    "outbox": 77,
+    "postgres": 75,
+    "process": 22,
+    "processing": 215,
+    "records": 2,
+    "runtime": 42,
+    "serialization": 6,
+    "state": 34,
+    "tables": 33,
+    "testing": 15,
+    "topology": 86,
+    "txnid": 5,
+}
+"""How many of `tests.language.WORDS` stand in each top-level entry of `eosframework/` and in each
+page. Numbers may only shrink: `python -m tests.language` prints the table, and with `--places` each
+word with what to write instead. What is not named here has none."""
+
+
+def test_no_private_word_is_added() -> None:
+    found = private_words(all_files())
+    counts = Counter(place.entry for place in found)
+    grown = {entry for entry, count in counts.items() if count > OFFENDERS.get(entry, 0)}
+    places = [
+        f"{place.file.relative_to(REPOSITORY)}:{place.line}: {place.word!r}: write {place.instead}"
+        for place in found
+        if place.entry in grown
+    ]
+    numbers = ", ".join(f"{e} {OFFENDERS.get(e, 0)} -> {counts[e]}" for e in sorted(grown))
+    assert not grown, f"words that the glossary replaces ({numbers}):\n" + "\n".join(places)
+
+
+def test_only_entries_that_exist_are_named() -> None:
+    homes = [PRODUCT, REPOSITORY]
+    missing = [
+        entry
+        for entry in OFFENDERS
+        if not any((home / f"{entry}{end}").exists() for home in homes for end in ("", ".py"))
+    ]
+    assert not missing
+
+
+TEXT = '''\
+"""Go on behind it."""
+
+NAME = "behind"  # beside the name
+"""Told by `behind`, and [there](behind.md)."""
+
+URL = """
+# behind
+"""
+
+option(help="Who mends" "it", other="mend")
+'''
+
+
+def words(path: Path, text: str) -> list[tuple[int, str]]:
+    path.write_text(text)
+    return [(place.line, place.word) for place in private_words([path])]
+
+
+def test_docstrings_comments_and_help_of_modules_are_read(tmp_path: Path) -> None:
+    found = words(tmp_path / "m.py", TEXT)
+    assert found == [(1, "Go on"), (1, "behind"), (3, "beside"), (4, "Told")]
+    assert words(tmp_path / "m.py", 'f(help="Who mends " "it")') == [(1, "mends")]
+    assert words(tmp_path / "m.py", 'f(help=f"{x} mends it", a=f"mends {x}")') == [(1, "mends")]
+
+
+def test_all_text_of_pages_is_read_but_literal_names(tmp_path: Path) -> None:
+    text = "# Mend\n`behind` [letters](letters.md)\n```\nx  # it goes\non\n```\n"
+    assert words(tmp_path / "page.md", text) == [(1, "Mend"), (2, "letters"), (4, "goes\non")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A dead-letter topic", "lags  behind", "behind a reverse proxy", "dead\nletters", "mender"],
+)
+def test_words_of_the_field_are_allowed(tmp_path: Path, text: str) -> None:
+    assert words(tmp_path / "page.md", text) == []
+
+
+def test_each_word_has_another_and_each_exception_a_reason(tmp_path: Path) -> None:
+    assert all(WORDS.values())
+    assert all(ALLOWED.values())
+    [place] = private_words([page]) if (page := _write(tmp_path, "was away")) else []
+    assert place.instead == "unavailable"
+
+
+def _write(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text)
+    return page
