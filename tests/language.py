@@ -44,7 +44,7 @@ WORDS = {
 A space stands for any white space."""
 
 ALLOWED = {
-    r"dead[ -]letters?": "the field's term",
+    r"dead[-\s]+letters?": "the field's term",
     r"(?:lower|upper)-?case letters?": "of an alphabet",
     r"(?:ASCII|small|capital) letters?": "of an alphabet",
     r"letters?(?:,| and| or) digits?": "of an alphabet",
