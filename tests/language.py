@@ -63,7 +63,7 @@ _SEARCH = re.compile(
     re.IGNORECASE,
 )
 _LITERALS = re.compile(r"`[^`\n]*`|\]\([^)\s]*\)|tests/\S*")
-"""Code inside a line, targets of links and places of tests: literal names, which follow the code."""
+"""Code in a line, targets of links and places of tests: literal names, which follow the code."""
 
 _HELP = ("help", "short_help", "epilog", "description")
 """Keyword arguments that users read as a command's or a setting's description."""

@@ -32,7 +32,6 @@ OFFENDERS = {
     "docs/adr/0016-partitions-share-a-producer.md": 11,
     "docs/adr/0017-what-ran-is-remembered.md": 3,
     "docs/adr/0018-breaks-are-read-from-the-log.md": 1,
-    "docs/architecture.md": 69,
     "docs/benchmarks/results.md": 2,
     "docs/errors.md": 103,
     "docs/howto/blocked-reader.md": 3,
