@@ -39,8 +39,6 @@ OFFENDERS = {
     "docs/howto/upgrades.md": 4,
     "docs/metrics.md": 10,
     "docs/model/README.md": 7,
-    "docs/performance.md": 22,
-    "docs/scale.md": 1,
     "docs/transactions-compared.md": 13,
     "embedded": 5,
     "errors": 14,
