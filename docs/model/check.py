@@ -1,7 +1,7 @@
 """Check the model of the commit cycle: complete, and with one rule after the other removed.
 
-The complete protocol must pass an exhaustive search. Without a rule the search must find the anomaly
-that the rule prevents, and its trail is printed in words.
+The complete protocol must pass an exhaustive search. Without a rule the search must find the
+anomaly that the rule prevents, and its trail is printed in words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ CASES = (
         "input_doubled",
     ),
     Case("C: no output, no offsets", ("WITHOUT_OFFSETS",), "input_doubled"),
-    Case("D: after an abort the producer is used further", ("WITHOUT_RECYCLE_ON_ABORT",), "aborted_read"),
+    Case(
+        "D: after an abort the producer is used further",
+        ("WITHOUT_RECYCLE_ON_ABORT",),
+        "aborted_read",
+    ),
     Case("E: brokers do not verify", ("WITHOUT_VERIFICATION",), "input_lost"),
     Case("F: R3 without R2", ("WITHOUT_SETTLING",), "input_doubled"),
     Case("G: F2 without F1's wait", ("WITHOUT_FENCED_WAIT",), "endless_fencing", shortest=False),
@@ -93,7 +97,9 @@ class Found:
 def main() -> int:
     """Run the cases and print one line for each; return 0 if all have the expected result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trails", action="store_true", help="print the events that lead to each anomaly")
+    parser.add_argument(
+        "--trails", action="store_true", help="print the events that lead to each anomaly"
+    )
     parser.add_argument("--case", metavar="TEXT", help="only the cases whose description has TEXT")
     options = parser.parse_args()
     _require_tools()
